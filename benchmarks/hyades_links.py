@@ -19,17 +19,15 @@ _SMALL = 1 << 16  # bytes of letters that pass by longer ones, as packets of oth
 
 @dataclass(frozen=True, slots=True)
 class LimitedLinks:
-    """Every client's way to the server.
+    """Every client's way to the server; both directions are there at the same time.
 
     Args:
         bits_per_second: Of each client, in either direction.
         latency: Seconds every letter takes beside its length.
-        two_ways: Whether both directions are there at the same time, each at full speed.
     """
 
     bits_per_second: tuple[float, ...]
     latency: float = 0.01
-    two_ways: bool = True
 
     def __post_init__(self) -> None:
         if not self.bits_per_second or min(self.bits_per_second) <= 0 or self.latency < 0:
@@ -92,7 +90,7 @@ class _Clock:
         with self._wake:
             due = now + length
             if size > _SMALL:
-                place = (direction if links.two_ways else "both", client)
+                place = (direction, client)
                 due = max(now, self._free.get(place, 0.0)) + length
                 self._free[place] = due
             heapq.heappush(self._due, (due + links.latency, next(self._count), arrived))

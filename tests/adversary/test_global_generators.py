@@ -39,7 +39,7 @@ from urna.systems.train import (
     Validation,
     plan_training,
 )
-from urna.systems.train.contributions import contributions
+from urna.systems.train.rounds import contributions
 from urna.systems.vote.fill import try_objective
 from urna.tally import Terms
 

@@ -53,7 +53,7 @@ from urna.systems.train import (
     Validation,
     plan_training,
 )
-from urna.systems.train.contributions import contributions
+from urna.systems.train.rounds import contributions
 from urna.systems.vote import plan_vote
 from urna.systems.vote.fill import fill_all
 from urna.tally import Terms

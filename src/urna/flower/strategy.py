@@ -26,8 +26,8 @@ from urna.flower.updates import ModelLetter, UpdateSubject, Vector
 from urna.privacy import Budget, PrivacyStatement
 from urna.systems.train import Clip, FedAvg, Layout, Settings, TrainPlan, TrainResult, Validation
 from urna.systems.train.checkpoint import Progress
-from urna.systems.train.reading import after_failure, after_round
 from urna.systems.train.result import RoundReport
+from urna.systems.train.rounds import after_failure, after_round
 from urna.systems.train.settings import ACCURACY, LOSS
 from urna.tally import Options, Run
 

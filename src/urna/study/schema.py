@@ -17,7 +17,7 @@ from urna.protocols.secagg import ServerModel
 from urna.study.keys import Key, StudyField, fields_of, shown
 from urna.systems.average import LearnerKind
 from urna.systems.combine import STRATEGIES, Guarantee
-from urna.systems.train.sampling import SamplingKind
+from urna.systems.train.settings import SamplingKind
 from urna.systems.vote import DecoderKind
 from urna.systems.vote.ballot import BallotKind
 from urna.tally import Options

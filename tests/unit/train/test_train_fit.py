@@ -29,7 +29,7 @@ from urna.systems.train import (
 from urna.systems.train.checkpoint import Progress
 from urna.systems.train.layout import Layout
 from urna.systems.train.plan import plan_training
-from urna.systems.train.reading import after_failure
+from urna.systems.train.rounds import after_failure
 from urna.tally import ClearSummation, Run
 
 Reals = npt.NDArray[np.floating[Any]]

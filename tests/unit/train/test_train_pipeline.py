@@ -12,21 +12,22 @@ from urna.protocols.secagg import Stage
 from urna.randomness import ScriptedSecrets
 from urna.systems.train import plan_training
 from urna.systems.train.checkpoint import Progress
-from urna.systems.train.pipeline import (
-    ONE_WAY,
+from urna.systems.train.pipelined import (
+    RESOURCES,
     STAGES,
-    TWO_WAYS,
     Observation,
+    PipelinedSummation,
     Planner,
+    _ChunkTransport,
     makespan,
     stage_time,
 )
-from urna.systems.train.pipelined import PipelinedSummation, _ChunkTransport
-from urna.systems.train.reading import after_round
+from urna.systems.train.rounds import after_round
 from urna.tally import Released, Releases, to_grid
 from urna.tally.mechanism import check_sum
 
 CLIENTS, ENTRIES = 8, 500
+ONE_WAY = ("client", "link", "server", "link", "client")  # as in the paper: one link for both ways
 
 
 def by_events(seconds: list[float], resources: tuple[str, ...], chunks: int) -> float:
@@ -40,7 +41,7 @@ def by_events(seconds: list[float], resources: tuple[str, ...], chunks: int) -> 
     return ended[len(seconds) - 1, chunks - 1]
 
 
-@pytest.mark.parametrize("resources", [ONE_WAY, TWO_WAYS], ids=["one way", "two ways"])
+@pytest.mark.parametrize("resources", [ONE_WAY, RESOURCES], ids=["one way", "two ways"])
 def test_the_recursion_agrees_with_playing_the_schedule(resources: tuple[str, ...]) -> None:
     rng = np.random.default_rng(3)
     for chunks in (1, 2, 5, 20):
@@ -56,7 +57,7 @@ def test_stage_times_are_fitted_and_the_best_number_of_chunks_found() -> None:
     while len(planner.seen) < 5:
         chunks = planner.chunks()
         seconds = {stage: t / chunks + 0.03 + 0.001 * chunks for stage, t in truth.items()}
-        whole = makespan([seconds[s] for s in STAGES], planner.resources, chunks)
+        whole = makespan([seconds[s] for s in STAGES], RESOURCES, chunks)
         planner.note(Observation(chunks, seconds, whole))
     best = planner.chunks()
     assert 4 <= best <= 20
@@ -116,7 +117,7 @@ def test_a_client_that_is_in_any_chunk_took_part_and_is_charged(
         return exchange(self, stage, [x for x in letters if not (silent and x[0] == 3)])
 
     monkeypatch.setattr(_ChunkTransport, "exchange", without)
-    adding = PipelinedSummation(chunks=2, dropouts={1: Stage.MASK}, dispatch=False)
+    adding = PipelinedSummation(chunks=2, dropouts={1: Stage.MASK})
     found = adding.tally(vectors, planned.tally, secrets)
     everybody = frozenset(range(CLIENTS))
     assert found.accepted == everybody - {1}

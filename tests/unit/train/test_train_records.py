@@ -16,7 +16,7 @@ from urna.privacy import Adjacency, Budget, Ledger, sampling
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.systems.train import FedAvg, Sampling, SamplingKind, Settings, TrainResult, fit
 from urna.systems.train.plan import plan_training
-from urna.systems.train.sampling import drawn_records
+from urna.systems.train.settings import drawn_records
 from urna.tally import ClearSummation, Run
 
 REPLACED, REMOVED = Adjacency.REPLACE_ONE_RECORD, Adjacency.ADD_OR_REMOVE_ONE_RECORD

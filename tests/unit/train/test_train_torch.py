@@ -18,7 +18,7 @@ from urna.privacy import Adjacency, Budget
 from urna.randomness import ScriptedSecrets
 from urna.report import page
 from urna.systems.train import FedAvg, Settings, TorchLearner, Validation, fit
-from urna.systems.train.card import model_card
+from urna.systems.train.result import model_card
 from urna.tally import Run
 
 RNG = np.random.default_rng(0)

@@ -4,15 +4,21 @@
 shows beforehand what it costs. Importing this package does not import torch.
 """
 
-from urna.systems.train.contributions import Dropouts
-from urna.systems.train.fit import PublicScore, TrainProgress, fit
-from urna.systems.train.layout import Layout, Measurement, Summary
+from urna.systems.train.fit import PublicScore, fit
+from urna.systems.train.layout import Layout
 from urna.systems.train.learner import FunctionLearner, Learner, RecordLearner
 from urna.systems.train.optimisers import FedAdam, FedAvg, FedAvgM, ServerOptimiser, read_optimiser
 from urna.systems.train.plan import TrainPlan, plan_training
 from urna.systems.train.result import RoundReport, TrainResult
-from urna.systems.train.sampling import Sampling, SamplingKind
-from urna.systems.train.settings import Clip, EarlyStop, Settings, Validation
+from urna.systems.train.rounds import Dropouts
+from urna.systems.train.settings import (
+    Clip,
+    EarlyStop,
+    Sampling,
+    SamplingKind,
+    Settings,
+    Validation,
+)
 from urna.systems.train.torch_learner import TorchLearner
 
 __all__ = [
@@ -25,7 +31,6 @@ __all__ = [
     "FunctionLearner",
     "Layout",
     "Learner",
-    "Measurement",
     "PublicScore",
     "RecordLearner",
     "RoundReport",
@@ -33,10 +38,8 @@ __all__ = [
     "SamplingKind",
     "ServerOptimiser",
     "Settings",
-    "Summary",
     "TorchLearner",
     "TrainPlan",
-    "TrainProgress",
     "TrainResult",
     "Validation",
     "fit",

@@ -1,12 +1,9 @@
-"""Where a training stands, in one file that is written whole or not at all.
+"""Where a training stands: one safetensors file, written whole or not at all."""
 
-The file is safetensors: weights and what the optimiser remembers as tensors, the rest as JSON in
-its metadata. Reading one runs no code.
-"""
-
+import importlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from urna.systems.train.torch_learner import TorchLearner
 __all__ = ["Progress", "read_tensors", "write_model", "write_tensors"]
 
 FILE = "checkpoint.safetensors"
+_TENSORS = ("weights", "tail", "spent")
 _VERSION = 2
 _KEY = "urna"
 
@@ -52,7 +50,7 @@ class Progress:
     lost: Mapping[str, str] = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
     besides: Mapping[str, Any] = field(default_factory=dict)
-    """Plain values that whoever trains keeps with it."""
+    """Plain values that the caller keeps with it."""
     counted: bool = False
     """Whether its rounds are counted in a ledger, under `entry`."""
 
@@ -63,27 +61,20 @@ class Progress:
             return self.weights
         return np.asarray(self.tail / self.tailed, dtype=np.float32)
 
-    def write(self, folder: Path) -> None:
-        """Write it, synced, in place of the one before."""
-        tensors: dict[str, npt.NDArray[Any]] = {"weights": self.weights}
-        tensors |= {f"slot {name}": slot for name, slot in self.slots.items()}
-        for name, tensor in (("spent", self.spent), ("tail", self.tail)):
-            if tensor is not None:
-                tensors[name] = tensor
-        said = {
-            "version": _VERSION,
-            "fingerprint": self.fingerprint,
-            "entry": self.entry,
-            "counted": self.counted,
-            "clip_norm": self.clip_norm,
-            "done": self.done,
-            "revealed": self.revealed,
-            "tailed": self.tailed,
-            "history": [asdict(report) for report in self.history],
-            "lost": dict(self.lost),
-            "faults": dict(self.faults),
-            "besides": dict(self.besides),
-        }
+    def write(self, folder: Path | None) -> None:
+        """Write it, synced, in place of the one before; nowhere where there is no folder."""
+        if folder is None:
+            return
+        said: dict[str, Any] = {"version": _VERSION}
+        tensors = {f"slot {name}": slot for name, slot in self.slots.items()}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, np.ndarray):
+                tensors[each.name] = value
+            elif each.name == "history":
+                said[each.name] = [asdict(report) for report in value]
+            elif each.name not in ("slots", *_TENSORS):
+                said[each.name] = dict(value) if isinstance(value, Mapping) else value
         write_tensors(folder / FILE, tensors, said)
 
     @classmethod
@@ -98,29 +89,17 @@ class Progress:
             return None
         tensors, said = read_tensors(path)
         try:
-            if said["version"] != _VERSION:
+            if said.pop("version") != _VERSION:
                 raise ParameterError(f"{path} is a checkpoint of another version")
-            return cls(
-                fingerprint=str(said["fingerprint"]),
-                entry=str(said["entry"]),
-                weights=tensors["weights"].astype(np.float32),
-                slots={
-                    name.removeprefix("slot "): slot.astype(np.float64)
-                    for name, slot in tensors.items()
-                    if name.startswith("slot ")
-                },
-                tail=tensors.get("tail"),
-                tailed=int(said["tailed"]),
-                clip_norm=float(said["clip_norm"]),
-                done=int(said["done"]),
-                revealed=str(said.get("revealed", "")),
-                history=tuple(RoundReport.read(report) for report in said["history"]),
-                spent=tensors.get("spent"),
-                lost=dict(said["lost"]),
-                faults=dict(said["faults"]),
-                besides=dict(said.get("besides", {})),
-                counted=bool(said["counted"]),
-            )
+            slots = {
+                name.removeprefix("slot "): slot.astype(np.float64)
+                for name, slot in tensors.items()
+                if name.startswith("slot ")
+            }
+            said["history"] = tuple(RoundReport.read(report) for report in said["history"])
+            arrays = {name: tensors.get(name) for name in _TENSORS}
+            arrays["weights"] = tensors["weights"].astype(np.float32)
+            return cls(**said, **arrays, slots=slots)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ParameterError(f"{path} is no checkpoint of a training: {error!r}") from error
 
@@ -133,7 +112,7 @@ def write_model(path: Path, learner: TorchLearner, result: TrainResult) -> str:
     """Write a trained model, and what was promised with it; return the file's digest."""
     said = {
         "privacy": result.privacy.as_mapping(),
-        "weights": result.as_mapping()["weights_sha256"],
+        "weights": result.digest,
         "result": result.as_mapping(),
     }
     return write_tensors(path, learner.tensors(result.weights), said)
@@ -142,17 +121,8 @@ def write_model(path: Path, learner: TorchLearner, result: TrainResult) -> str:
 def write_tensors(
     path: Path, tensors: Mapping[str, npt.NDArray[Any]], said: Mapping[str, Any]
 ) -> str:
-    """Write tensors and plain values as one safetensors file; return its digest.
-
-    Raises:
-        ParameterError: The package that writes such files is not there.
-    """
-    try:
-        from safetensors.numpy import save
-    except ModuleNotFoundError as error:
-        raise ParameterError(
-            "models are kept as safetensors files: pip install 'urna[train]'"
-        ) from error
+    """Write tensors and plain values as one safetensors file; return its digest."""
+    save = _safetensors("safetensors.numpy").save
     plain = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     return write_whole(path, save(plain, {_KEY: json.dumps(said, allow_nan=False)}))
 
@@ -163,16 +133,20 @@ def read_tensors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any
     Raises:
         ParameterError: It is no such file.
     """
+    package = _safetensors("safetensors")
     try:
-        from safetensors import SafetensorError, safe_open
+        with package.safe_open(path, framework="numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            said = json.loads((file.metadata() or {}).get(_KEY, "{}"))
+    except (OSError, ValueError, package.SafetensorError) as error:
+        raise ParameterError(f"{path} cannot be read: {error}") from error
+    return tensors, said
+
+
+def _safetensors(module: str) -> Any:  # noqa: ANN401 - a module
+    try:
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ParameterError(
             "models are kept as safetensors files: pip install 'urna[train]'"
         ) from error
-    try:
-        with safe_open(path, framework="numpy") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            said = json.loads((file.metadata() or {}).get(_KEY, "{}"))
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ParameterError(f"{path} cannot be read: {error}") from error
-    return tensors, said

@@ -10,31 +10,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack
 
-from urna.errors import (
-    BudgetExceeded,
-    InvalidSum,
-    ParameterError,
-    RoundAborted,
-    RoundUnfinished,
-)
+from urna.errors import BudgetExceeded, InvalidSum, ParameterError, RoundAborted, RoundUnfinished
 from urna.files import check_folder, held_alone, today
 from urna.privacy import Budget
 from urna.progress import live_line
-from urna.randomness import SEED_BYTES, ScriptedSecrets, SecretSource
+from urna.randomness import SEED_BYTES, ScriptedSecrets
+from urna.systems.train import rounds as one_round
 from urna.systems.train.checkpoint import Progress
-from urna.systems.train.contributions import Dropouts, contributions, losing
 from urna.systems.train.learner import Learner, Vector
 from urna.systems.train.plan import TrainPlan, plan_training
-from urna.systems.train.reading import after_failure, after_round, by_member
 from urna.systems.train.result import RoundReport, TrainResult, digest_weights
+from urna.systems.train.rounds import Dropouts
 from urna.systems.train.settings import LOSS, Settings
 from urna.tally import Options, Released, Releases, Run, SecureAggregation, Summation
 from urna.tally.slot import NOTHING
 
-__all__ = ["PublicScore", "TrainProgress", "fit"]
-
-TrainProgress = Callable[[RoundReport], None]
-"""Called after each round, once it is on disk."""
+__all__ = ["PublicScore", "fit"]
 
 PublicScore = Callable[[Vector], tuple[float, float]]
 """Loss and accuracy of weights on public rows."""
@@ -59,11 +50,10 @@ def fit(
 ) -> TrainResult:
     """Train a model over clients' data, so that nobody learns more than noisy sums.
 
-    All clients are simulated in this process. In each round the clients of the round train the
-    common weights on their own data; each clips its update, adds its share of integer noise and
-    puts it into a secure sum; the server's optimiser steps by the noisy mean. A client whose
-    update is not finite or of the wrong shape contributes nothing, under its full share of noise;
-    only its own log names the reason.
+    All clients are simulated in this process. In each round the clients train the common weights
+    on their own data; each clips its update, adds its share of integer noise and puts it into a
+    secure sum; the server's optimiser steps by the noisy mean. A client whose update is not finite
+    or of the wrong shape contributes nothing, and only its own log names the reason.
 
     Guarantee:
         All rounds together, and so the weights and everything else in the result, are
@@ -83,23 +73,18 @@ def fit(
         budget: What all rounds together may cost.
         rounds: How many rounds there will be at most.
         settings: How updates are clipped and used, who takes part, when to stop.
-        score: Judges weights on public rows after each round, for the learning curve.
+        score: Judges weights on public rows after each round.
         summation: How updates are added up; securely by default.
         dropouts: Which clients drop out when, for trying out what happens.
-        folder: Where the state of the training is written after each round. The same training
-            goes on from there; one process at a time.
-        about: What else must be the same where a training goes on, such as which data the
-            clients hold; plain public values.
+        folder: Where the training is written after each round, and goes on from.
+        about: What else must be the same where it goes on: plain public values.
         run: Where it is counted and shown. `progress` is called after each round.
-        options: The rest of the terms: `dropout`, `colluding`, `adjacency`, `family`, `server`;
-            see `urna.tally.Terms`.
+        options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
-        ParameterError: It cannot be planned, is hopeless, or the folder holds another training, or
-            one that another process is at work on, or that is counted in another ledger.
+        ParameterError: It cannot be planned, is hopeless, or the folder holds another training.
         BudgetExceeded: The ledger has no room for the first round. Nothing was released.
-        LedgerError: The ledger knows of rounds that the folder does not hold: the folder is an
-            older copy. Nothing was released.
+        LedgerError: The folder is an older copy than the ledger knows of. Nothing was released.
     """
     how = settings or Settings()
     run = (run or Run()).only("training", "ledger", "secrets", "progress", "force")
@@ -118,7 +103,6 @@ def fit(
     )
     if not run.force:
         plan.check_hopeful()
-    # A script is divided among the rounds, so that any of them can be repeated.
     script = b"" if run.secrets.private else run.secrets.take(SEED_BYTES)
     training = _Training(
         learner, clients, plan, adding, dropouts, run, script, folder, score, dict(about or {})
@@ -144,19 +128,17 @@ class _Training(Generic[DataT]):
     dropouts: Dropouts | None
     run: Run
     script: bytes
-    """Label of the rounds' scripted secrets; empty where secrets are private."""
+    """Label of the rounds' scripted secrets, so that any can be repeated; empty where private."""
     folder: Path | None
     score: PublicScore | None
     about: Mapping[str, Any]
 
-    def go(self, first: Vector, progress: TrainProgress) -> TrainResult:
-        """Go from round to round until there is a reason to stop."""
+    def go(self, first: Vector, progress: Callable[[RoundReport], None]) -> TrainResult:
+        """Go from round to round until there is a reason to stop; report each once it is kept."""
         plan, state = self.plan, self._begin(first)
-        releases = self._releases(state)
-        stopped = "rounds"
-        while state.done < plan.rounds:
-            if self._satisfied(state):
-                stopped = "validation"
+        releases, stopped = self._releases(state), ""
+        while not stopped:
+            if stopped := self._reason(state):
                 break
             try:
                 state = self._round(state, releases)
@@ -164,11 +146,10 @@ class _Training(Generic[DataT]):
                 if not state.done:
                     raise
                 stopped = "budget"
-                break
             except RoundAborted:
                 stopped = "dropouts"
-                break
-            progress(state.history[-1])
+            else:
+                progress(state.history[-1])
         releases.slot.done = state.done
         return TrainResult(
             weights=state.model,
@@ -196,7 +177,7 @@ class _Training(Generic[DataT]):
                 clip_norm=self.plan.settings.clipping.first,
                 counted=self.run.ledger is not None,
             )
-            self._write(state)  # the entry's id is on disk before it is in the ledger
+            state.write(self.folder)  # the entry's id is on disk before it is in the ledger
             return state
         if found.fingerprint != fingerprint:
             raise ParameterError(
@@ -220,7 +201,7 @@ class _Training(Generic[DataT]):
         # Killed before its first round it may not be entered yet; nothing was released then.
         if ledger is None or not found.done:
             return
-        if all(entry.id != found.entry for entry in ledger.entries()):
+        if found.entry not in {entry.id for entry in ledger.entries()}:
             raise ParameterError(
                 f"the training in {self.folder} is counted in another ledger than {ledger.path}, "
                 "which has no entry of it: go on with that one"
@@ -257,19 +238,15 @@ class _Training(Generic[DataT]):
         )
 
     def _round(self, state: Progress, releases: Releases) -> Progress:
-        """Run the next round, again if it loses too many, and keep where training stands then.
-
-        Raises:
-            BudgetExceeded: The ledger has no room for it. Nothing was released.
-            RoundAborted: It lost too many as often as it was tried. Nothing was released.
-        """
+        """Run the next round, again if it loses too many, and keep where training stands then."""
         plan, settings, number = self.plan, self.plan.settings, state.done + 1
         members = settings.sampling.members(number, plan.clients, seed=settings.seed)
         for attempt in range(1, settings.attempts + 1):
             try:
                 return self._judged(self._attempt(state, releases, members, attempt))
             except RoundAborted as aborted:
-                state = state.after(faults={**state.faults, **by_member(aborted.faults, members)})
+                found = one_round.by_member(aborted.faults, members)
+                state = state.after(faults={**state.faults, **found})
                 if attempt == settings.attempts:
                     raise
         raise ParameterError("a round is tried once or more often")
@@ -279,35 +256,33 @@ class _Training(Generic[DataT]):
     ) -> Progress:
         """Try the next round once; return where training stands, which is on disk then."""
         plan, number = self.plan, state.done + 1
-        secrets = self._secrets_of(number, attempt)
+        secrets = self.run.secrets
+        if self.script:
+            secrets = ScriptedSecrets(self.script + b"round %d attempt %d" % (number, attempt))
         clients = [self.clients[member] for member in members]
-        vectors = contributions(
+        vectors = one_round.contributions(
             self.learner, clients, plan, state.weights, state.clip_norm, number, secrets
         )
         lost = {} if self.dropouts is None else self.dropouts(number, attempt)
-        adding = losing(self.summation, lost)
+        adding = one_round.losing(self.summation, lost)
         after: list[Progress] = []
 
         def keep(found: Progress) -> None:
             after.append(found)
-            self._write(found)
+            found.write(self.folder)
 
         def fail(failed: RoundUnfinished | InvalidSum) -> None:
             stated = releases.statement().epsilon
-            found = after_failure(plan, state, failed, members, attempt, stated)
+            found = one_round.after_failure(plan, state, failed, members, attempt, stated)
             keep(found.after(revealed=NOTHING))
 
         def take(released: Released) -> None:
-            found = after_round(plan, state, released, members, attempt)
+            found = one_round.after_round(plan, state, released, members, attempt)
             keep(found.after(revealed=released.digest))
 
         with suppress(RoundUnfinished, InvalidSum):  # they are in the history
             releases.release(lambda: adding.tally(vectors, plan.tally, secrets), take, fail)
         return after[0]
-
-    def _write(self, state: Progress) -> None:
-        if self.folder is not None:
-            state.write(self.folder)
 
     def _judged(self, state: Progress) -> Progress:
         """Add the public score to the last line of the history, where it is not there yet."""
@@ -317,15 +292,13 @@ class _Training(Generic[DataT]):
         loss, right = self.score(state.model)
         last = replace(last, test=(float(loss), float(right)))
         state = state.after(history=(*state.history[:-1], last))
-        self._write(state)
+        state.write(self.folder)
         return state
 
-    def _secrets_of(self, number: int, attempt: int) -> SecretSource:
-        if not self.script:
-            return self.run.secrets
-        return ScriptedSecrets(self.script + b"round %d attempt %d" % (number, attempt))
-
-    def _satisfied(self, state: Progress) -> bool:
+    def _reason(self, state: Progress) -> str:
+        """Return why training ends before another round is tried; nothing where it does not."""
+        if state.done >= self.plan.rounds:
+            return "rounds"
         rule = self.plan.settings.stop
         losses = [r.measured[LOSS] for r in state.history if LOSS in r.measured]
-        return rule is not None and rule.reached(losses)
+        return "validation" if rule is not None and rule.reached(losses) else ""

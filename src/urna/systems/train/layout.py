@@ -1,9 +1,8 @@
 """What a client's vector contains in one round of training: its update, and a few measurements.
 
-The update is clipped and divided by the clip norm, so its norm is at most one in every round.
-Measurements (is my update short? how well does the model do on my rows?) are numbers from 0 to 1,
-moved to −½..½ and weighted; they travel in the same vector. One sum, one noise, one entry in the
-ledger: with weights w the vector's norm is at most √(1 + Σ(w/2)²), and noise is made for that.
+The update is clipped and divided by the clip norm, so its norm is at most one. Measurements (is my
+update short? how well does the model do on my rows?) are numbers from 0 to 1, moved to −½..½ and
+weighted. With weights w the vector's norm is at most √(1 + Σ(w/2)²), and noise is made for that.
 """
 
 import logging
@@ -72,8 +71,7 @@ class Layout:
         parameters: Entries of an update.
         measurements: What is measured beside it.
         steps: Grid steps per unit; by default fine enough that rounding costs `EXCESS` of noise.
-        record_clip: How long one record's part of an update may be, in units of the clip norm,
-            where single records are protected. Replacing it moves the update by twice that.
+        record_clip: How long one record's part of an update may be, in units of the clip norm.
     """
 
     parameters: int
@@ -86,8 +84,8 @@ class Layout:
             raise ParameterError(f"an update has a parameter or more, got {self.parameters}")
         if self.record_clip is not None and self.measurements:
             raise ParameterError(
-                "nothing is known of how far one record moves a measurement: measure nothing "
-                "where single records are protected"
+                "nothing is known of how far one record moves a measurement: where single records "
+                "are protected, fix the clip norm and validate nothing"
             )
 
     @property
@@ -102,7 +100,7 @@ class Layout:
 
     @property
     def encoding(self) -> Encoding:
-        """How it becomes integers. No rotation: a ring of 32 bits holds any entry."""
+        """How it becomes integers."""
         replaced = None if self.record_clip is None else 2 * self.record_clip
         if self.steps is not None:
             return Encoding(self.dimension, self.norm, self.steps, None, replaced)
@@ -123,12 +121,8 @@ class Layout:
     ) -> npt.NDArray[np.float64]:
         """Return a client's vector. What is not finite or of the wrong shape counts as nothing.
 
-        The reason is in the client's own log, and nowhere else.
-
-        Args:
-            update: New weights less old ones; None for a client that puts in nothing at all.
-            clip_norm: Longer updates are scaled down to this norm.
-            measured: What the client measured, by name.
+        The reason is in the client's own log, and nowhere else. Without an update a client puts in
+        nothing at all.
         """
         whole = np.zeros(self.dimension)
         if update is None:
@@ -161,13 +155,9 @@ class Layout:
         return self.encoding.encode(self.vector(update, clip_norm, measured), secrets)
 
     def read(self, total: IntVector, *, clients: float, variance: Fraction) -> Summary:
-        """Decode a noisy sum.
+        """Decode a noisy sum, of this variance in grid steps squared.
 
-        Args:
-            total: The sum, in grid steps.
-            clients: What it is divided by: how many clients, or sampled records, put something
-                into it or are expected to have done so.
-            variance: Variance of the noise in it, in grid steps squared.
+        It is divided by `clients`: how many clients, or sampled records, are expected in it.
         """
         encoding = self.encoding
         means = encoding.decode(total) / clients
@@ -192,13 +182,10 @@ class Layout:
     def read_mapping(cls, mapping: Mapping[str, Any]) -> "Layout":
         """Read what `as_mapping` wrote."""
         measured = mapping["measurements"].items()
-        record_clip = mapping["record_clip"]
-        return cls(
-            mapping["parameters"],
-            tuple(Measurement(str(name), float(weight)) for name, weight in measured),
-            float(mapping["steps"]),
-            None if record_clip is None else float(record_clip),
-        )
+        weighted = tuple(Measurement(str(name), float(weight)) for name, weight in measured)
+        clip = mapping["record_clip"]
+        clip = None if clip is None else float(clip)
+        return cls(mapping["parameters"], weighted, float(mapping["steps"]), clip)
 
 
 def norm_of(vector: Reals) -> float:

@@ -25,10 +25,7 @@ DataT_contra = TypeVar("DataT_contra", contravariant=True)
 
 
 class Learner(Protocol[DataT_contra]):
-    """A model as one flat vector, and how clients train it on their own data.
-
-    Nothing here is private; nothing of it leaves a client before it is clipped and noised.
-    """
+    """A model as one flat vector, and how clients train it; nothing here is private yet."""
 
     @property
     def description(self) -> str:
@@ -42,30 +39,23 @@ class Learner(Protocol[DataT_contra]):
     def train(
         self, weights: Vector, clients: Sequence[DataT_contra], *, number: int, seeds: Sequence[int]
     ) -> Sequence[npt.NDArray[np.floating[Any]]] | Matrix:
-        """Return every client's new weights, one row for each.
+        """Return every client's new weights in the round of this number, one row for each.
 
         A row with an entry that is not finite, or of another length, counts as no update.
 
         Guarantee:
             A client's row follows from the weights, its own data, the round's number and its
-            seed, to the last bit. It does not depend on other clients' data, nor on which other
-            clients there are. Privacy rests on it.
-
-        Args:
-            weights: The common weights.
-            clients: Each client's data.
-            number: The round's number, from one.
-            seeds: A public seed for each client, the same in every round.
+            public seed, to the last bit. It does not depend on other clients' data, nor on which
+            other clients there are. Privacy rests on it.
         """
         ...
 
     def judge(
         self, weights: Vector, clients: Sequence[DataT_contra]
     ) -> npt.NDArray[np.floating[Any]]:
-        """Return loss and accuracy of the weights on every client's own rows.
+        """Return loss and accuracy on every client's own rows, from these and the weights alone.
 
-        Shape (clients, 2); NaN for a client without an answer. A client's row follows from the
-        weights and its own data alone.
+        Shape (clients, 2); NaN for a client without an answer.
         """
         ...
 
@@ -87,11 +77,8 @@ class RecordLearner(Protocol[DataT_contra]):
             Leaving one record of a client out, or putting one in, moves its row by at most
             `record_clip` in L2; replacing one moves it by at most twice that.
 
-        Args:
-            weights: The common weights.
-            clients: Each client's data.
-            record_clip: How long one record's step may be.
-            draws: Who draws each client's sample, once; by default all records are in it.
+        A record is all rows of one id, or a row where there are no ids. Each client's sample is
+        drawn once; without `draws` all records are in it.
         """
         ...
 
@@ -100,8 +87,7 @@ class RecordLearner(Protocol[DataT_contra]):
 class FunctionLearner(Generic[DataT]):
     """A learner of two functions, for models that are not torch's.
 
-    For each call global generators (`random`, `numpy.random`, PyTorch's) begin at a number that
-    follows from the client's public seed and the round, and are put back after it.
+    Global generators begin at a number from the client's public seed and the round for each call.
 
     Args:
         start: The first weights, or a function of the seed that returns them.

@@ -1,8 +1,4 @@
-"""Ready-made small networks for a first training from the command line.
-
-Noise grows with the root of the number of parameters, so small is good. Torch is imported when a
-module is built, not before.
-"""
+"""Ready-made small networks: noise grows with the root of the number of parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -54,14 +50,10 @@ class Network:
             colours, height, width = self.shape or (1, 1, self.features)
             layers += [nn.Unflatten(1, (colours, height, width)), nn.AvgPool2d(2), nn.Flatten()]
             columns = colours * (height // 2) * (width // 2)
-        if self.kind == "linear":
-            return nn.Sequential(*layers, nn.Linear(columns, self.outputs))
-        return nn.Sequential(
-            *layers,
-            nn.Linear(columns, self.hidden),
-            nn.ReLU(),
-            nn.Linear(self.hidden, self.outputs),
-        )
+        if self.kind != "linear":
+            layers += [nn.Linear(columns, self.hidden), nn.ReLU()]
+            columns = self.hidden
+        return nn.Sequential(*layers, nn.Linear(columns, self.outputs))
 
 
 MODELS: Mapping[str, str] = {
@@ -85,8 +77,7 @@ def network(
 
     Raises:
         UnknownName: There is none of this name.
-        ParameterError: The file holds no such function or fails, what it makes is no module for
-            these data, or the data are no pictures.
+        ParameterError: What is made is no module for these data.
     """
     if ":" in name:
         factory = named_object(name, base=base)
@@ -103,11 +94,7 @@ def network(
 
 
 def _check_works(name: str, factory: Callable[[], Any], dataset: Dataset) -> None:
-    """See on rows of zeros that somebody's module fits the data, before anything is spent.
-
-    Raises:
-        ParameterError: It does not.
-    """
+    """See on rows of zeros that somebody's module fits the data, before anything is spent."""
     require_torch()
     import torch
 

@@ -1,8 +1,4 @@
-"""What the server does with a mean update: FedAvg, FedAvgM, FedAdam.
-
-All of it is computed from noisy sums alone, so it costs no privacy. FedProx is up to the clients:
-`urna.local.Recipe.proximal`.
-"""
+"""What the server does with a noisy mean update, at no privacy cost: FedAvg, FedAvgM, FedAdam."""
 
 import math
 from collections.abc import Mapping
@@ -27,12 +23,7 @@ class ServerOptimiser(Protocol):
     name: ClassVar[str]
 
     def step(self, update: Vector, slots: Slots) -> tuple[Vector, Slots]:
-        """Return what is added to the weights, and what to remember.
-
-        Args:
-            update: The noisy mean of the clients' updates (new weights less old ones).
-            slots: What was remembered; nothing in the first round.
-        """
+        """Return what is added to the weights, and what to remember: at first nothing is."""
         ...
 
 
@@ -112,7 +103,7 @@ def read_optimiser(name: str, **settings: float) -> ServerOptimiser:
 
     Raises:
         UnknownName: The name is not one of `OPTIMISERS`.
-        ParameterError: It has no such setting, or one is out of range.
+        ParameterError: It has no such setting.
     """
     if name not in OPTIMISERS:
         raise UnknownName("server optimiser", name, OPTIMISERS)

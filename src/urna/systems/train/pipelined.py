@@ -1,11 +1,16 @@
-"""A secure sum in chunks whose stages overlap: clients in processes, links of limited speed.
+"""A secure sum in chunks whose stages overlap: clients in a process, links of limited speed.
 
-Every chunk is a secure sum of its own, with its own keys and masks. So a chunk from which a client
-drops out reveals nothing about the others, and each contains the noise it needs for the clients
-that it lost. All chunks together are the whole vector under the planned noise in every entry, which
-is what is accounted for.
+Every chunk is a secure sum of its own, with its own keys and masks, so a chunk from which a client
+drops out reveals nothing about the others. All chunks together are the whole vector under the
+planned noise in every entry, which is what is accounted for.
+
+How many chunks are best follows Hyades, section 6 and appendix F. The round's work on one chunk has
+five stages, each of which keeps one resource busy: clients prepare (keys, shares, noise, masks),
+vectors go up, the server adds up and unmasks, the model goes down, clients use it. While one chunk
+is on its way, clients prepare the next.
 """
 
+import functools
 import heapq
 import itertools
 import multiprocessing
@@ -17,21 +22,135 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import nnls
 
 from urna.errors import ParameterError, RoundAborted, RoundFailed, RoundUnfinished
 from urna.noise import IntVector
 from urna.protocols.secagg import ClientSession, Member, Outcome, Plan, ServerModel, Stage, conduct
 from urna.randomness import SEED_BYTES, SecretSource, StreamSecrets, derive_seed
-from urna.systems.train.pipeline import ONE_WAY, TWO_WAYS, Observation, Planner
 from urna.tally import Contributions, SecureAggregation, Tallied, TallyPlan, Terms
 from urna.tally.summation import check_clients, produced, really_released
 
-__all__ = ["Links", "PipelinedSummation"]
+__all__ = [
+    "RESOURCES",
+    "STAGES",
+    "Links",
+    "Observation",
+    "PipelinedSummation",
+    "Planner",
+    "makespan",
+    "stage_time",
+]
+
+_MOST_CHUNKS = 20  # as in the paper
+_TRIES = (2, 5, 10)  # chunks of the first rounds
+
+STAGES = ("prepare", "upload", "aggregate", "dispatch", "use")
+"""What happens to a chunk, in order."""
+
+RESOURCES: tuple[str, ...] = ("client", "up", "server", "down", "client")
+"""What each stage keeps busy; both directions of a link are there at the same time."""
+
+_OFF = 0.2  # relative; a prediction that misses by more is made anew
+
+
+def makespan(seconds: Sequence[float], resources: Sequence[str], chunks: int) -> float:
+    """Return when the last stage of the last chunk ends, by the paper's recursion (18), (19).
+
+    Each stage of a chunk takes some seconds and keeps a resource busy, which finishes an earlier
+    stage of all chunks first.
+
+    Example:
+        >>> makespan([1.0, 1.0, 1.0], ["a", "b", "c"], 3)  # three workers in a row
+        5.0
+    """
+    ends: list[list[float]] = []
+    for stage, length in enumerate(seconds):
+        earlier = [q for q in range(stage) if resources[q] == resources[stage]]
+        row: list[float] = []
+        for chunk in range(chunks):
+            ready = ends[stage - 1][chunk] if stage else 0.0
+            before = ends[earlier[-1]][-1] if earlier else 0.0
+            free = row[chunk - 1] if chunk else before
+            row.append(max(ready, free) + length)
+        ends.append(row)
+    return ends[-1][-1]
+
+
+def stage_time(dimension: int, chunks: int, seen: Sequence[tuple[int, float]]) -> float:
+    """Predict the time of one stage of one chunk: β₁·d/m + β₂·m + β₃ (Hyades, equation 5).
+
+    No coefficient is negative. What was seen are numbers of chunks and the time one chunk took;
+    fewer than three different numbers fit fewer coefficients.
+    """
+    different = len({m for m, _ in seen})
+    if not different:
+        raise ParameterError("a model is fitted to at least one round")
+    used = [0] if different == 1 else [0, 2] if different == 2 else [0, 1, 2]
+
+    def columns(m: int) -> list[float]:
+        return [(dimension / m, float(m), 1.0)[c] for c in used]
+
+    times = np.array([seconds for _, seconds in seen])
+    # Relative errors count, so that short stages are fitted as well as long ones.
+    weights = 1 / np.maximum(times, 1e-9)
+    found, _ = nnls(np.array([columns(m) for m, _ in seen]) * weights[:, None], times * weights)
+    return float(found @ np.array(columns(chunks)))
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How long the stages of one chunk took in a round."""
+
+    chunks: int
+    seconds: Mapping[str, float]
+    """By stage, of one chunk on average."""
+    whole: float
+    """From the first letter to the last, of the whole round."""
+
+
+@dataclass(slots=True)
+class Planner:
+    """Chooses the number of chunks: tries some, fits, predicts, and checks the prediction."""
+
+    dimension: int = 0
+    """Entries of the whole vector."""
+    seen: list[Observation] = field(default_factory=list)
+    predictions: list[float | None] = field(default_factory=list)
+    """What was predicted for each round that was seen, before it began."""
+    _chosen: int | None = None
+
+    def chunks(self) -> int:
+        """Return how many chunks the next round is cut into."""
+        if len(self.seen) < len(_TRIES):
+            return _TRIES[len(self.seen)]
+        if self._chosen is None:
+            self._chosen = min(range(1, min(_MOST_CHUNKS, self.dimension) + 1), key=self.predict)
+        return self._chosen
+
+    def note(self, seen: Observation) -> None:
+        """Note how long a round took; plan anew if the prediction was off."""
+        predicted = self.predict(seen.chunks) if len(self.seen) >= len(_TRIES) else None
+        self.predictions.append(predicted)
+        self.seen.append(seen)
+        if predicted is not None and abs(predicted - seen.whole) > _OFF * seen.whole:
+            self._chosen = None
+
+    def predict(self, chunks: int) -> float:
+        """Return how long a round in this number of chunks should take; the last rounds count."""
+        recent = self.seen[-8:]
+        seconds = [
+            stage_time(self.dimension, chunks, [(o.chunks, o.seconds[stage]) for o in recent])
+            for stage in STAGES
+        ]
+        return makespan(seconds, RESOURCES, chunks)
+
+
+# --- the sum --------------------------------------------------------------------------------------
 
 _USE = Stage.VOID + 1  # after all stages of the protocol: the model's chunk arrives
 
@@ -42,21 +161,12 @@ Job = tuple[int, int, int, bytes]
 class Links(Protocol):
     """Every client's link to the server, where its limited speed is simulated."""
 
-    @property
-    def two_ways(self) -> bool:
-        """Whether both directions are there at the same time, each at full speed."""
-        ...
-
     def seconds(self, client: int, size: int) -> float:
         """Return how long this number of bytes takes over a free link."""
         ...
 
     def begin(self, until: ExitStack) -> Callable[[str, int, int, Callable[[], None]], None]:
-        """Return what sends: (direction, client, bytes, what is called on arrival).
-
-        Args:
-            until: What ends when nothing is sent any more.
-        """
+        """Return what sends, until then: (direction, client, bytes, what is called on arrival)."""
         ...
 
 
@@ -65,43 +175,29 @@ class PipelinedSummation:
     """Secure aggregation in chunks, client compute, network and server compute overlapping.
 
     Guarantee:
-        As `SecureAggregation`, for every chunk; the list of survivors may differ between chunks,
-        and each chunk contains the noise that its own list needs. A client that is in any chunk
-        counts as one that took part. Against an honest-but-curious server.
+        As `SecureAggregation`, for every chunk, against an honest-but-curious server. Each chunk
+        contains the noise that its own survivors need. A client that is in any chunk took part.
 
     Args:
         chunks: How many; by default found out from the first rounds' stage times.
         links: The clients' links; None where only computing overlaps.
-        workers: Processes for the clients.
         dropouts: Clients that drop out, and the stage from which on they are silent.
-        dispatch: Whether each chunk of the result travels back to the clients, as it does in
-            training.
     """
 
     chunks: int | None = None
     links: Links | None = None
-    workers: int = 1
     dropouts: Mapping[int, Stage] = field(default_factory=dict)
-    dispatch: bool = True
-    planner: Planner | None = None
-    """What was learned from the rounds so far."""
-
-    @property
-    def secure(self) -> bool:
-        """True: single contributions stay hidden from the server."""
-        return True
-
-    @property
-    def removes_excess(self) -> bool:
-        """True: noise for dropouts that did not happen is removed."""
-        return True
+    planner: Planner = field(default_factory=Planner)
+    """What was learned from the rounds so far, under whatever dropouts."""
+    secure = True  # single contributions stay hidden from the server
+    removes_excess = True  # noise for dropouts that did not happen is removed
 
     def describe(self, terms: Terms) -> str:
         """Return one sentence about who saw what."""
         return f"{SecureAggregation().describe(terms)}; it was held in chunks that overlapped"
 
     def losing(self, lost: Mapping[int, Stage]) -> "PipelinedSummation":
-        """Return the same with other dropouts; both learn from the same rounds."""
+        """Return the same with other dropouts."""
         return replace(self, dropouts=dict(lost))
 
     def tally(
@@ -111,9 +207,7 @@ class PipelinedSummation:
         check_clients(contributions, plan)
         if plan.terms.server is ServerModel.DISHONEST:
             raise ParameterError("rounds in chunks assume an honest-but-curious server")
-        if self.planner is None:
-            resources = ONE_WAY if self.links and not self.links.two_ways else TWO_WAYS
-            self.planner = Planner(plan.dimension, resources)
+        self.planner.dimension = plan.dimension
         chunks = min(self.chunks or self.planner.chunks(), plan.dimension)
         vectors = {c: produced(contributions[c], plan) for c in sorted(contributions)}
         outcomes, seen = self._overlapping(vectors, plan.round_plan, chunks, secrets)
@@ -128,35 +222,25 @@ class PipelinedSummation:
         plans = [replace(plan, dimension=b - a) for a, b in itertools.pairwise(cuts)]
         coins = [secrets.take(SEED_BYTES) for _ in plans]
         seeds = {client: secrets.take(SEED_BYTES) for client in vectors}
-        clients = sorted(vectors)
-        groups = [
-            _Group(
-                plans,
-                {c: vectors[c] for c in clients[place :: self.workers]},
-                {c: seeds[c] for c in clients[place :: self.workers]},
-                cuts,
-                secrets.private,
-            )
-            for place in range(self.workers)
-        ]
+        group = _Group(plans, vectors, seeds, cuts, secrets.private)
         _warm(plan)
-        with _Hub(groups, self.links, self.dropouts, chunks) as hub:
+        with _Hub(group, self.links, self.dropouts) as hub:
             start = time.monotonic()
             with ThreadPoolExecutor(chunks) as threads:
                 running = [
-                    threads.submit(hub.run, chunk, plans[chunk], coins[chunk], self.dispatch)
+                    threads.submit(hub.run, chunk, plans[chunk], coins[chunk])
                     for chunk in range(chunks)
                 ]
             ended = _all_or_none(running)
             whole = time.monotonic() - start
         size = max(p.vector_bytes for p in plans)
-        down = max(4 * p.dimension for p in plans) if self.dispatch else 0
+        down = max(4 * p.dimension for p in plans)
         seconds = {
-            "prepare": hub.busy["prepare"] / chunks / self.workers,
-            "upload": self._longest(clients, size),
+            "prepare": hub.busy["prepare"] / chunks,
+            "upload": self._longest(vectors, size),
             "aggregate": float(np.mean([server for _, server in ended])),
-            "dispatch": self._longest(clients, down),
-            "use": hub.busy["use"] / chunks / self.workers,
+            "dispatch": self._longest(vectors, down),
+            "use": hub.busy["use"] / chunks,
         }
         return [outcome for outcome, _ in ended], Observation(chunks, seconds, whole)
 
@@ -169,117 +253,73 @@ class PipelinedSummation:
 
 
 class _Hub:
-    """The server's end of everything: clients' processes, links, and who waits for what."""
+    """The server's end of everything: the clients' process, links, and who waits for what."""
 
-    def __init__(
-        self,
-        groups: "Sequence[_Group]",
-        links: Links | None,
-        dropouts: Mapping[int, Stage],
-        chunks: int,
-    ) -> None:
+    def __init__(self, group: "_Group", links: Links | None, dropouts: Mapping[int, Stage]) -> None:
         context = multiprocessing.get_context("spawn")
-        self._homes = {c: place for place, group in enumerate(groups) for c in group.vectors}
-        self._dropouts = dropouts
-        self._queues: list[SimpleQueue[tuple[int, bytes]]] = [SimpleQueue() for _ in range(chunks)]
-        self._used: list[threading.Semaphore] = [threading.Semaphore(0) for _ in range(chunks)]
-        self._one_way = links is not None and not links.two_ways
-        self._going_up = set(range(chunks))
-        self._all_up = threading.Event()
+        self._clients, self._dropouts = sorted(group.vectors), dropouts
+        self.replies = [SimpleQueue[tuple[int, bytes]]() for _ in group.plans]
+        self._used = [threading.Semaphore(0) for _ in group.plans]
         self._links, self._until = links, ExitStack()
         self._send: Callable[[str, int, int, Callable[[], None]], None] = _at_once
         self.busy = {"prepare": 0.0, "use": 0.0}
-        self._pipes: list[Connection] = []
-        self._locks = [threading.Lock() for _ in groups]
-        self._processes = []
-        for group in groups:
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there,), daemon=True)
-            process.start()
-            there.close()
-            here.send(group)
-            self._pipes.append(here)
-            self._processes.append(process)
-        for pipe in self._pipes:
-            pipe.recv()  # all are there before the time is taken
+        self._lock = threading.Lock()
+        self._pipe, there = context.Pipe()
+        self._process = context.Process(target=_serve, args=(there,), daemon=True)
+        self._process.start()
+        there.close()
+        self._pipe.send(group)
+        self._pipe.recv()  # it is there before the time is taken
 
     def __enter__(self) -> Self:
         """Begin to read."""
         if self._links is not None:
             self._send = self._links.begin(self._until)
-        for pipe in self._pipes:
-            threading.Thread(target=self._read, args=(pipe,), daemon=True).start()
+        threading.Thread(target=self._read, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the processes; their secrets end with them."""
+    def __exit__(self, *_: object) -> None:
+        """End the process; its secrets end with it."""
         self._until.close()
-        for pipe, lock in zip(self._pipes, self._locks, strict=True):
-            # A pipe that a thread still reads does not end for the other side when it is closed.
-            with lock, suppress(OSError):
-                pipe.send(None)
-        for process in self._processes:
-            process.join(timeout=10)
-            if process.is_alive():
-                process.kill()
-                process.join()
-        for pipe in self._pipes:
-            pipe.close()
+        # A pipe that a thread still reads does not end for the other side when it is closed.
+        with self._lock, suppress(OSError):
+            self._pipe.send(None)
+        self._process.join(timeout=10)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._pipe.close()
 
-    def run(self, chunk: int, plan: Plan, coin: bytes, dispatch: bool) -> tuple[Outcome, float]:
+    def run(self, chunk: int, plan: Plan, coin: bytes) -> tuple[Outcome, float]:
         """Run one chunk's round from its first letter to the last client that uses it."""
-        transport = _ChunkTransport(self, chunk)
         before = time.thread_time()
-        try:
-            outcome = conduct(plan, transport, number=chunk + 1, coin=coin)
-        finally:
-            self.is_up(chunk)
+        outcome = conduct(plan, _ChunkTransport(self, chunk), number=chunk + 1, coin=coin)
         server = time.thread_time() - before
-        if dispatch:
-            if self._one_way:  # what goes down waits until all has gone up: earlier stages first
-                self._all_up.wait()
-            model = outcome.total.astype(np.float32).tobytes()
-            clients = [c for c in sorted(self._homes) if self.present(c, _USE)]
-            for client in clients:
-                self.post(chunk, _USE, client, model)
-            for _ in clients:
-                self._used[chunk].acquire()
+        model = outcome.total.astype(np.float32).tobytes()
+        clients = [client for client in self._clients if self.present(client, _USE)]
+        for client in clients:
+            self.post(chunk, _USE, client, model)
+        for _ in clients:
+            self._used[chunk].acquire()
         return outcome, server
-
-    def is_up(self, chunk: int) -> None:
-        """Note that nothing long of a chunk goes up any more."""
-        self._going_up.discard(chunk)
-        if not self._going_up:
-            self._all_up.set()
 
     def present(self, client: int, stage: int) -> bool:
         """Return whether a client still answers in a stage."""
-        return client in self._homes and not self._dropouts.get(client, _USE + 1) <= stage
+        return client in self._clients and not self._dropouts.get(client, _USE + 1) <= stage
 
     def post(self, chunk: int, stage: int, client: int, data: bytes) -> None:
         """Send a letter down a client's link."""
-        home = self._homes[client]
 
         def arrived() -> None:
-            with self._locks[home]:
-                self._pipes[home].send((chunk, stage, client, data))
+            with self._lock:
+                self._pipe.send((chunk, stage, client, data))
 
         self._send("down", client, len(data), arrived)
 
-    def replies(self, chunk: int, count: int) -> Iterator[tuple[int, bytes]]:
-        """Yield a chunk's replies as they come up."""
-        for _ in range(count):
-            yield self._queues[chunk].get()
-
-    def _read(self, pipe: Connection) -> None:
+    def _read(self) -> None:
         while True:
             try:
-                chunk, stage, client, data, seconds = pipe.recv()
+                chunk, stage, client, data, seconds = self._pipe.recv()
             except (EOFError, OSError):
                 return
             if stage == _USE:
@@ -287,11 +327,7 @@ class _Hub:
                 self._used[chunk].release()
                 continue
             self.busy["prepare"] += seconds
-            reply = (client, data)
-
-            def arrived(chunk: int = chunk, reply: tuple[int, bytes] = reply) -> None:
-                self._queues[chunk].put(reply)
-
+            arrived = functools.partial(self.replies[chunk].put, (client, data))
             self._send("up", client, len(data), arrived)
 
 
@@ -301,7 +337,7 @@ def _at_once(direction: str, client: int, size: int, arrived: Callable[[], None]
 
 
 class _ChunkTransport:
-    """The secure aggregation's transport for one chunk."""
+    """The secure aggregation's transport for one chunk; clients that dropped out get no letters."""
 
     client_seconds = 0.0
     own_seconds = 0.0
@@ -312,20 +348,18 @@ class _ChunkTransport:
     def exchange(
         self, stage: Stage, letters: Iterable[tuple[int, bytes]]
     ) -> Iterator[tuple[int, bytes]]:
-        """Deliver letters, yield replies as they come; clients that dropped out get none."""
+        """Deliver letters, yield replies as they come."""
         count = 0
         for client, data in letters:
             if self._hub.present(client, stage):
                 self._hub.post(self._chunk, stage, client, data)
                 count += 1
-        yield from self._hub.replies(self._chunk, count)
-        if stage is Stage.MASK:
-            self._hub.is_up(self._chunk)
+        yield from (self._hub.replies[self._chunk].get() for _ in range(count))
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Some clients, not yet built: what travels to a process."""
+    """The clients, not yet built: what travels to their process."""
 
     plans: Sequence[Plan]
     vectors: Mapping[int, IntVector] = field(repr=False)
@@ -344,7 +378,7 @@ class _Group:
 
 
 def _serve(pipe: Connection) -> None:
-    """Be some clients: answer letters, early chunks first, and use the model last."""
+    """Be the clients: answer letters, early chunks first, and use the model last."""
     group: _Group = pipe.recv()
     _warm(group.plans[0])
     pipe.send(None)
@@ -368,10 +402,9 @@ def _serve(pipe: Connection) -> None:
             model = models.setdefault(client, np.zeros(group.cuts[-1], dtype=np.float32))
             model[group.cuts[chunk] : group.cuts[chunk + 1]] += np.frombuffer(data, np.float32)
         else:
-            place = (client, chunk)
-            if place not in sessions:
-                sessions[place] = group.session(client, chunk)
-            answer = sessions[place].handle(data)
+            if (client, chunk) not in sessions:
+                sessions[client, chunk] = group.session(client, chunk)
+            answer = sessions[client, chunk].handle(data)
         pipe.send((chunk, stage, client, answer, time.perf_counter() - start))
 
 
@@ -389,12 +422,10 @@ def _all_or_none(running: "Sequence[Future[tuple[Outcome, float]]]") -> list[tup
         RoundAborted: All came to nothing before anything was revealed.
         RoundUnfinished: Some did, and others were revealed: the round counts.
     """
-    failures: list[RoundFailed] = []
-    for one in running:
-        error = one.exception()
-        if isinstance(error, RoundFailed):
-            failures.append(error)
-        elif error is not None:
+    errors = [one.exception() for one in running]
+    failures = [error for error in errors if isinstance(error, RoundFailed)]
+    for error in errors:
+        if error is not None and not isinstance(error, RoundFailed):
             raise error
     if not failures:
         return [one.result() for one in running]
@@ -417,15 +448,10 @@ def _together(outcomes: Sequence[Outcome], plan: TallyPlan) -> Tallied:
         divides by their number; in chunks that lost some of them it is the smaller for it.
     """
     accepted = frozenset.union(*(outcome.survivors for outcome in outcomes))
-    released = [
-        really_released(
-            plan, len(outcome.survivors), outcome.noise_variance / len(outcome.survivors)
-        )
-        for outcome in outcomes
-    ]
-    lost: dict[int, str] = {}
-    faults: dict[int, str] = {}
+    released, lost, faults = [], dict[int, str](), dict[int, str]()
     for outcome in outcomes:
+        here = len(outcome.survivors)
+        released.append(really_released(plan, here, outcome.noise_variance / here))
         lost |= {c: str(loss) for c, loss in outcome.lost.items() if c not in accepted}
         faults |= outcome.faults
     return Tallied(

@@ -15,6 +15,7 @@ __all__ = ["TrainPlan", "plan_training"]
 
 _HOPELESS = 30.0  # times the longest possible way of the model
 _ENCODE = 1.2e-8  # seconds for one entry, on one core
+_SHOWN = ("noise_multiplier", "update_error", "noise_to_signal", "rounding_excess")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,11 @@ class TrainPlan:
 
     @property
     def expected(self) -> float:
-        """How many clients, or sampled records, are expected in a sum that loses nobody."""
+        """`expected_of` a sum that loses nobody."""
         return self.expected_of(self.terms.clients)
 
     def expected_of(self, clients: int) -> float:
-        """Return how many clients, or sampled records, are expected in a sum of so many clients."""
+        """Return how many clients, or sampled records, are expected in a sum of these clients."""
         sampling = self.settings.sampling
         if sampling.batch:
             return sampling.batch * clients / self.terms.clients
@@ -72,10 +73,7 @@ class TrainPlan:
 
     @property
     def noise_to_signal(self) -> float:
-        """Length of all rounds' noise together over the longest way updates can go.
-
-        Where it is far above one, the model mostly follows the noise.
-        """
+        """Length of all rounds' noise over the longest way of updates; above one it drowns them."""
         longest = 1.0
         if self.settings.sampling.batch and self.layout.record_clip is not None:
             longest = self.layout.record_clip
@@ -98,11 +96,7 @@ class TrainPlan:
         return protocol.client_seconds + encoding, protocol.server_seconds + encoding
 
     def check_hopeful(self) -> None:
-        """Refuse training whose noise drowns everything.
-
-        Raises:
-            ParameterError: It does; the message says what would help.
-        """
+        """Refuse training whose noise drowns everything, with what would help."""
         if self.noise_to_signal > _HOPELESS:
             raise ParameterError(
                 f"the noise of all rounds together is {self.noise_to_signal:.0f} times as long as "
@@ -116,22 +110,18 @@ class TrainPlan:
         """Return the plan as plain values for JSON."""
         protocol = self.tally.round_plan
         client, server = self.seconds_per_round
-        record = {}
+        said = self.tally.as_mapping()
         if self.terms.adjacency.unit is Unit.RECORD:
             whole = self.whole_client_epsilon
-            record = {"whole_client_epsilon": whole if math.isfinite(whole) else None}
+            said["whole_client_epsilon"] = whole if math.isfinite(whole) else None
         return {
-            **self.tally.as_mapping(),
-            **record,
+            **said,
             "all_clients": self.clients,
             "rounds": self.rounds,
             "rounds_of_one_client": self.counted,
             "settings": self.settings.as_mapping(),
             "layout": self.layout.as_mapping(),
-            "noise_multiplier": self.noise_multiplier,
-            "update_error": self.update_error,
-            "noise_to_signal": self.noise_to_signal,
-            "rounding_excess": self.rounding_excess,
+            **{name: getattr(self, name) for name in _SHOWN},
             "neighbours": protocol.neighbours,
             "threshold": protocol.threshold,
             "noise_components": 1 + (protocol.noise.shared if protocol.noise else 0),
@@ -162,13 +152,10 @@ def plan_training(
         rounds: How many rounds there will be at most.
         settings: How the model is trained.
         removes_excess: Whether the summation removes noise that turns out not to be needed.
-        options: The rest of the terms; see `urna.tally.Terms`. `colluding` is a part of all
-            clients, whoever takes part in a round.
+        options: The rest of the terms; see `urna.tally.Terms`. `colluding` is a part of them all.
 
     Raises:
-        ParameterError: It cannot work, whatever the data: no ring holds the sum, noise on so
-            fine a grid cannot be drawn, nobody honest would remain, or all of a cohort but one
-            may collude.
+        ParameterError: It cannot work, whatever the data; the message says why.
 
     Example:
         >>> planned = plan_training(539, 25_450, budget=Budget(6.0, 1e-3), rounds=80)

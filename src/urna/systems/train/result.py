@@ -1,4 +1,4 @@
-"""What training returns, and how it is kept."""
+"""What training returns, how it is kept, and its model card in Hugging Face's format."""
 
 import hashlib
 import json
@@ -15,8 +15,9 @@ from urna.privacy import PrivacyStatement
 from urna.privacy.budget import rounded_up
 from urna.systems.train.learner import Vector
 from urna.tally import Terms
+from urna.tally.card import card_head, privacy_block
 
-__all__ = ["REASONS", "RoundReport", "TrainResult", "digest_weights"]
+__all__ = ["REASONS", "RoundReport", "TrainResult", "digest_weights", "model_card"]
 
 KIND, VERSION = "training", 1
 """The kind and version in the file of a result."""
@@ -41,8 +42,7 @@ class RoundReport:
     attempts: int
     """How often the round was tried until it came to an end."""
     epsilon: float | None
-    """What all rounds so far really cost, computed from the noise that was left in each; None
-    where nothing is private."""
+    """What all rounds so far cost by the noise left in each; None where nothing is private."""
     clip_norm: float
     noise_std: float
     """Standard deviation of the noise in one entry of the mean update."""
@@ -66,10 +66,7 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """A trained model, how it came about, and what it cost.
-
-    Everything in it was computed from noisy sums and public facts.
-    """
+    """A trained model, how it came about, and what it cost: from noisy sums and public facts."""
 
     weights: Vector = field(repr=False)
     history: tuple[RoundReport, ...]
@@ -110,22 +107,19 @@ class TrainResult:
         found = [report.test for report in self.history if report.test is not None]
         return found[-1][1] if found else None
 
-    def to_frame(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame
-        """Return the rounds as a pandas frame, one row each.
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the weights, whether they were read or not."""
+        return self.weights_sha256 or digest_weights(self.weights)
 
-        Raises:
-            DataMissing: pandas is not installed.
-        """
+    def to_frame(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame
+        """Return the rounds as a pandas frame, one row each."""
         rounds = [_columns(report) for report in self.history]
         names = list(dict.fromkeys(name for each in rounds for name in each))
         return as_frame({name: [each.get(name) for each in rounds] for name in names})
 
     def plot(self, axes: Any = None) -> Any:  # noqa: ANN401 - matplotlib's
-        """Draw accuracy on public rows, or else the epsilon so far, by round; return the axes.
-
-        Raises:
-            DataMissing: matplotlib is not installed.
-        """
+        """Draw accuracy on public rows, or else the epsilon so far, by round; return the axes."""
         axes = axes_for(axes)
         shown, drawn = "epsilon so far", [report.epsilon for report in self.history]
         if self.accuracy is not None:
@@ -144,6 +138,7 @@ class TrainResult:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the result as plain values for JSON; the weights stand in a file of their own."""
+        achieved = self.achieved_epsilon
         return {
             "kind": KIND,
             "version": VERSION,
@@ -151,12 +146,10 @@ class TrainResult:
             "stopped": self.stopped,
             "rounds": self.rounds,
             "parameters": len(self.weights),
-            "weights_sha256": self.weights_sha256 or digest_weights(self.weights),
+            "weights_sha256": self.digest,
             "history": [asdict(report) for report in self.history],
             "privacy": self.privacy.as_mapping(),
-            "achieved_epsilon": None
-            if math.isinf(self.achieved_epsilon)
-            else self.achieved_epsilon,
+            "achieved_epsilon": achieved if math.isfinite(achieved) else None,
             "terms": self.terms.as_mapping(),
             "plan": dict(self.plan),
             "lost": {str(client): reason for client, reason in self.lost.items()},
@@ -223,3 +216,68 @@ def _columns(report: RoundReport) -> dict[str, Any]:
 def digest_weights(weights: Vector) -> str:
     """Return the digest of weights, the same on every machine."""
     return hashlib.sha256(np.ascontiguousarray(weights, dtype="<f4").tobytes()).hexdigest()
+
+
+def model_card(result: TrainResult, *, title: str, data: str = "") -> str:
+    """Return the card as Markdown with a YAML head, whose `privacy:` block has the numbers."""
+    privacy, terms, plan = result.privacy, result.terms, result.plan
+    epsilon = rounded_up(privacy.epsilon) if privacy.private else "infinite: NOT PRIVATE"
+    achieved, right = result.achieved_epsilon, result.accuracy
+    last = result.history[-1] if result.history else None
+    optimiser, sampling = (plan["settings"][name] for name in ("optimiser", "sampling"))
+    block: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": f"{privacy.delta:g}",
+        "neighbouring relation": str(privacy.adjacency),
+        "protected": f"a {privacy.adjacency.unit}: {privacy.adjacency.described}",
+        "accountant": privacy.accountant,
+        "epsilon of the rounds by the noise left in each": (
+            rounded_up(achieved) if math.isfinite(achieved) else "infinite"
+        ),
+        "noise": f"{terms.family}, made by the clients, "
+        f"{plan['noise_multiplier']:.3g} times the clip norm in each sum",
+        "amplification by sampling": (
+            "yes: see below" if sampling["kind"] in ("lots", "poisson", "records") else "none"
+        ),
+        "ledger entry": result.entry or "none",
+    }
+    trained = {
+        "model": result.description,
+        "parameters": f"{len(result.weights):,}",
+        "data": data or "not said",
+        "clients": f"{plan['all_clients']}, {terms.clients} in each round",
+        "rounds": f"{result.rounds} of {plan['rounds']}: {REASONS[result.stopped]}",
+        "server optimiser": ", ".join(
+            str(v) if k == "name" else f"{k} {v}" for k, v in optimiser.items()
+        ),
+        "clip norm of the last round": f"{last.clip_norm:.4g}" if last else "-",
+        "accuracy on public test rows": "-" if right is None else f"{100 * right:.1f} %",
+        "SHA-256 of the weights": result.digest,
+    }
+    caveats = "".join(f"- {caveat.rstrip('.')}.\n" for caveat in privacy.caveats)
+    return (
+        f"{card_head(_head(result, title))}\n"
+        f"# {title}\n\n{_table(trained)}\n## Privacy\n\n{_table(block)}\n{caveats}"
+        "\nUsing, publishing or training further on public data costs no more privacy. Training "
+        "further on the same clients' data does: enter it in the same ledger.\n"
+    )
+
+
+def _head(result: TrainResult, title: str) -> dict[str, Any]:
+    privacy = result.privacy
+    head: dict[str, Any] = {
+        "library_name": "urna",
+        "tags": ["differential-privacy", "federated-learning", "secure-aggregation", "pytorch"],
+        "privacy": privacy_block(privacy, result.terms, privacy.adjacency.described, result.entry),
+    }
+    if result.accuracy is not None:
+        metrics = [{"type": "accuracy", "value": round(result.accuracy, 4)}]
+        dataset = {"name": "public test data", "type": "test"}
+        results = [{"dataset": dataset, "metrics": metrics}]
+        head["model-index"] = [{"name": title, "results": results}]
+    return head
+
+
+def _table(said: dict[str, Any]) -> str:
+    rows = "".join(f"| {name} | {value} |\n" for name, value in said.items())
+    return f"| | |\n|---|---|\n{rows}"

@@ -1,16 +1,34 @@
-"""How a model is trained, beside its budget: everything here is public."""
+"""How a model is trained and who takes part, beside the budget: everything here is public."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from fractions import Fraction
 from typing import Any
 
-from urna.errors import ParameterError
-from urna.systems.train.layout import Measurement
-from urna.systems.train.optimisers import FedAvgM, ServerOptimiser, as_plain
-from urna.systems.train.sampling import Sampling
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["ACCURACY", "LOSS", "SHORT", "Clip", "EarlyStop", "Settings", "Validation"]
+from urna.errors import ParameterError, UnknownName
+from urna.randomness import SecretSource
+from urna.systems.train.layout import Layout, Measurement
+from urna.systems.train.optimisers import FedAvgM, ServerOptimiser, as_plain
+from urna.tally import Part, exact_part
+
+__all__ = [
+    "ACCURACY",
+    "LOSS",
+    "SHORT",
+    "Clip",
+    "EarlyStop",
+    "Sampling",
+    "SamplingKind",
+    "Settings",
+    "Validation",
+    "drawn",
+    "drawn_records",
+]
 
 LOSS, ACCURACY = "validation loss", "validation accuracy"
 """What clients measure where training is validated."""
@@ -18,6 +36,8 @@ LOSS, ACCURACY = "validation loss", "validation accuracy"
 SHORT = "short updates"
 """What clients measure where the clip norm adapts: is the update at most as long as it?"""
 
+_DRAW_BYTES = 16
+_WORD_BITS = 64
 _CLIP = 0.3
 _STEEPEST = 10.0  # powers of e by which a clip norm changes in one round
 _SMALLEST, _LARGEST = 1e-12, 1e12  # beyond which it is not followed
@@ -27,12 +47,8 @@ _SMALLEST, _LARGEST = 1e-12, 1e12  # beyond which it is not followed
 class Clip:
     """How long an update may be: a fixed norm, or one that follows a private quantile.
 
-    With a quantile (Andrew et al. 2021) clients measure whether their update is short; the noisy
-    share of short updates moves the clip norm: C ← C·exp(−rate·(share − quantile)).
-
-    Guarantee:
-        The share is measured in the same vector as the update; the noise of the round is made
-        for both.
+    With a quantile (Andrew et al. 2021) clients measure whether their update is short, in the same
+    vector and under the same noise; C ← C·exp(−rate·(noisy share of short updates − quantile)).
 
     Args:
         first: The clip norm of the first round.
@@ -59,10 +75,10 @@ class Clip:
         return () if self.quantile is None else (Measurement(SHORT, self.weight),)
 
     def after(self, clip_norm: float, measured: Mapping[str, float]) -> float:
-        """Return the next round's clip norm; a share beyond 0..1 is noise and counts as these."""
+        """Return the next round's clip norm."""
         if self.quantile is None:
             return clip_norm
-        share = min(max(measured[SHORT], 0.0), 1.0)
+        share = min(max(measured[SHORT], 0.0), 1.0)  # what is beyond is noise
         power = min(max(-self.rate * (share - self.quantile), -_STEEPEST), _STEEPEST)
         low, high = min(_SMALLEST, self.first), max(_LARGEST, self.first)
         return min(max(clip_norm * math.exp(power), low), high)
@@ -76,10 +92,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Clients judge the model they are sent on rows they do not train on.
-
-    A plain average of clients' losses would reveal their data; this is a private sum, in the same
-    vector as the updates.
+    """Clients judge the model on rows they do not train on, as a private sum beside the updates.
 
     Args:
         part: Fraction of a client's rows that it judges by.
@@ -111,12 +124,11 @@ class Validation:
 class EarlyStop:
     """Stop once the private validation loss has stopped falling.
 
-    Looks at means over `window` rounds, so that noise does not decide. It reads released sums
-    alone and costs nothing. It saves nothing either: epsilon is stated of all planned rounds,
-    because data had a say in how many there were.
+    It reads released sums alone and costs nothing. It saves nothing either: epsilon is stated of
+    all planned rounds, because data had a say in how many there were.
 
     Args:
-        window: Rounds whose losses are averaged.
+        window: Rounds whose losses are averaged, so that noise does not decide.
         patience: How many rounds the best window may lie back.
     """
 
@@ -131,12 +143,133 @@ class EarlyStop:
         """Return whether it is time to stop, from all losses so far."""
         if len(losses) < self.window + self.patience:
             return False
-        means = [
-            sum(losses[at : at + self.window]) / self.window
-            for at in range(len(losses) - self.window + 1)
-        ]
-        best = min(range(len(means)), key=means.__getitem__)
-        return len(means) - 1 - best >= self.patience
+        sums = np.convolve(losses, np.ones(self.window), mode="valid")
+        return len(sums) - 1 - int(sums.argmin()) >= self.patience
+
+
+class SamplingKind(StrEnum):
+    """Who takes part in which round.
+
+    Cohorts take turns by a public order, and nothing is amplified. With Poisson sampling every
+    client sends a vector in every round, and its data, or each of its records, enter by its own
+    secret draw. Amplification by sampling rests on the server not knowing it.
+    """
+
+    EVERYONE = "everyone"
+    COHORTS = "cohorts"
+    POISSON = "poisson"
+    RECORDS = "records"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Who takes part in which round.
+
+    Guarantee:
+        Of cohorts of m clients: after r rounds no client has taken part in more than ⌈r·m/n⌉: of
+        any r·m consecutive places of one endless cycle at most ⌈r·m/n⌉ are equal modulo n.
+
+    Assumes:
+        Of cohorts: nothing. All colluding clients may be in one client's cohort; `plan_training`
+        counts out min(⌈n·colluding⌉, m − 1) of each.
+        Of Poisson sampling: nobody but the client learns its draws. It takes as long, and sends
+        as much, whatever it draws.
+
+    Args:
+        kind: Everyone, cohorts in turn, or secret Poisson sampling of clients or of records.
+        part: Fraction of the clients in a cohort, or the probability of being drawn.
+        batch: Of records: how many are expected in a round that loses no client. Public, and what
+            the sum is divided by: the number that was drawn is secret.
+
+    Example:
+        >>> Sampling.of("cohorts", "0.3").members(1, 10, seed=0)
+        [0, 3, 9]
+    """
+
+    kind: SamplingKind = SamplingKind.EVERYONE
+    part: Fraction = Fraction(1)
+    batch: int = 0
+
+    @classmethod
+    def of_records(cls, batch: int, records: int) -> "Sampling":
+        """Return secret Poisson samples of all clients' records, `batch` of them expected.
+
+        About how many `records` there are is public; privacy rests on the rate alone.
+
+        Example:
+            >>> Sampling.of_records(1_024, 60_000).rate
+            Fraction(32, 1875)
+        """
+        if not 0 < batch < records:
+            raise ParameterError(
+                f"a batch holds a record or more and fewer than all, got {batch:,} of {records:,}"
+            )
+        return cls(SamplingKind.RECORDS, Fraction(batch, records), batch)
+
+    @classmethod
+    def of(cls, kind: SamplingKind | str, part: Part) -> "Sampling":
+        """Return cohorts of a fraction, or Poisson sampling of a probability, as people type it."""
+        if kind == SamplingKind.RECORDS:
+            raise ParameterError("samples of records have a batch size: see `Sampling.of_records`")
+        if kind not in list(SamplingKind):
+            raise UnknownName("sampling", kind, SamplingKind)
+        if kind == SamplingKind.EVERYONE:
+            return cls()
+        exact = exact_part("the sampled part", part)
+        if not exact:
+            raise ParameterError("the part that is sampled must be above 0")
+        return cls(SamplingKind(kind), exact)
+
+    @property
+    def rate(self) -> Fraction | None:
+        """Probability of a client's or a record's secret draw; None where there are none."""
+        return self.part if self.batch else self.client_rate
+
+    @property
+    def client_rate(self) -> Fraction | None:
+        """Probability of a client's secret draw; None where clients are not drawn."""
+        return self.part if self.kind is SamplingKind.POISSON else None
+
+    def size(self, clients: int) -> int:
+        """Return how many of all clients take part in each round."""
+        if self.kind is not SamplingKind.COHORTS:
+            return clients
+        return max(2, math.ceil(clients * self.part))
+
+    def members(self, number: int, clients: int, *, seed: int) -> list[int]:
+        """Return who takes part in a round, ascending; everything about it is public."""
+        if self.kind is not SamplingKind.COHORTS:
+            return list(range(clients))
+        size = self.size(clients)
+        order = np.random.default_rng([0x434F48, seed]).permutation(clients)
+        first = (number - 1) * size
+        return sorted(int(order[place % clients]) for place in range(first, first + size))
+
+    def counts(self, rounds: int, clients: int) -> int:
+        """Return how many of these rounds any one client takes part in, at most."""
+        return math.ceil(Fraction(rounds * self.size(clients), clients))
+
+    def as_mapping(self) -> dict[str, str]:
+        """Return the same as plain values."""
+        return {
+            "kind": str(self.kind),
+            **({} if self.kind is SamplingKind.EVERYONE else {"part": str(self.part)}),
+            **({"batch": str(self.batch)} if self.batch else {}),
+        }
+
+
+def drawn(rate: Fraction | None, secrets: SecretSource) -> bool:
+    """Draw for one client in one round, exactly to 2^-128; True where there is no rate."""
+    if rate is None:
+        return True
+    number = int.from_bytes(secrets.take(_DRAW_BYTES), "big")
+    return number * rate.denominator < rate.numerator << (8 * _DRAW_BYTES)
+
+
+def drawn_records(rate: Fraction, count: int, secrets: SecretSource) -> npt.NDArray[np.bool_]:
+    """Draw each of so many records, with a probability of at most `rate` and 2^-64 less."""
+    words = np.frombuffer(secrets.take(_WORD_BITS // 8 * count), dtype="<u8")
+    return np.asarray(words < np.uint64(math.floor(rate * (1 << _WORD_BITS))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +278,12 @@ class Settings:
 
     Args:
         optimiser: What the server does with the mean update.
-        clip: How long a client's update may be: a norm, or a `Clip` that follows a quantile. By
-            default 0.3; with samples of records, what a whole batch's gradients can add up to.
+        clip: How long a client's update may be: a norm or a `Clip`. By default 0.3; with samples
+            of records, what a whole batch's gradients can add up to.
         sampling: Who takes part in which round.
         validation: Whether clients judge the model in every round.
         stop: When to stop early; needs `validation`.
         tail: Fraction of the rounds, the last ones, whose weights are averaged into the model.
-            Noise averages out with them, at no cost.
         record_clip: Where single records are protected: how long one record's gradient may be.
         attempts: How often a round that loses more clients than planned is tried.
         seed: Public seed of first weights, batches and turns.
@@ -180,11 +312,7 @@ class Settings:
         if self.record_clip is not None:
             if not (math.isfinite(self.record_clip) and self.record_clip > 0):
                 raise ParameterError(f"record_clip is positive, got {self.record_clip}")
-            if self.measurements:
-                raise ParameterError(
-                    "where single records are protected, the clip norm is fixed and nothing is "
-                    "validated: nothing is known of how far one record moves a measurement"
-                )
+            Layout(1, self.measurements, record_clip=self.record_clip)  # refuses measurements
 
     @property
     def clipping(self) -> Clip:
@@ -202,14 +330,11 @@ class Settings:
 
     def as_mapping(self) -> dict[str, Any]:
         """Return the same as plain values."""
-        return {
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("validation", "stop"):
+            plain[name] = plain[name] and asdict(plain[name])
+        return plain | {
             "optimiser": as_plain(self.optimiser),
             "clip": self.clipping.as_mapping(),
             "sampling": self.sampling.as_mapping(),
-            "validation": None if self.validation is None else asdict(self.validation),
-            "stop": None if self.stop is None else asdict(self.stop),
-            "tail": self.tail,
-            "record_clip": self.record_clip,
-            "attempts": self.attempts,
-            "seed": self.seed,
         }
