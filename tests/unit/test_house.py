@@ -99,7 +99,7 @@ MOST_LINES = {
     "systems.average": 2670,
     "systems.combine": 3240,
     "systems.result": 130,
-    "systems.train": 3740,
+    "systems.train": 3050,
     "systems.vote": 3235,
     "tally": 3150,
     "testing": 560,

@@ -17,7 +17,7 @@ from urna.local import Recipe
 from urna.privacy import Adjacency, Budget
 from urna.randomness import ScriptedSecrets
 from urna.report import page
-from urna.systems.train import FedAvg, Settings, TorchLearner, Validation, fit
+from urna.systems.train import FedAvg, Settings, TorchLearner, TrainResult, Validation, fit
 from urna.systems.train.result import model_card
 from urna.tally import Run
 
@@ -136,6 +136,8 @@ def test_a_page_and_a_card_show_the_curve_and_the_privacy_block() -> None:
     assert "| epsilon | infinite: NOT PRIVATE |" in card
     assert "| amplification by sampling | none |" in card
     assert "made-up rows" in card
+    again = TrainResult.read(result.as_mapping())  # without the weights, but with their digest
+    assert model_card(again, title="A model", data="made-up rows") == card
 
 
 def chosen(*records: int) -> Callable[[int], npt.NDArray[np.bool_]]:
@@ -155,6 +157,23 @@ def test_rows_of_one_id_are_drawn_together() -> None:
         assert np.linalg.norm(drawn) == pytest.approx(0.1)
     (nothing,) = learner.record_sums(weights, [client], record_clip=0.1, draws=[chosen()])
     assert not nothing.any()
+
+
+def test_records_that_are_not_drawn_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, rows, sizes = TorchLearner(linear, device="cpu"), 3_000, []
+    weights, add = learner.first_weights(seed=0), torch.Tensor.index_add_
+
+    def noting(self: torch.Tensor, *given: object) -> torch.Tensor:
+        sizes.append(len(self))
+        return add(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.Tensor, "index_add_", noting)
+    client = Samples(np.ones((rows, 6), np.float32), np.zeros(rows, np.int64), np.arange(rows))
+    draws = [chosen(0, 1, rows - 1)]
+    (found,) = learner.record_sums(weights, [client], record_clip=0.1, draws=draws)
+    assert sizes == [3]
+    (single,) = learner.record_sums(weights, [client], record_clip=0.1, draws=[chosen(5)])
+    assert np.allclose(found, 3 * single)
 
 
 def test_a_record_that_is_drawn_moves_the_sum_by_one_clip_at_most_and_no_other() -> None:

@@ -97,7 +97,7 @@ class Progress:
                 if name.startswith("slot ")
             }
             said["history"] = tuple(RoundReport.read(report) for report in said["history"])
-            arrays = {name: tensors.get(name) for name in _TENSORS}
+            arrays: dict[str, Any] = {name: tensors.get(name) for name in _TENSORS}
             arrays["weights"] = tensors["weights"].astype(np.float32)
             return cls(**said, **arrays, slots=slots)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -128,11 +128,7 @@ def write_tensors(
 
 
 def read_tensors(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """Read what `write_tensors` wrote.
-
-    Raises:
-        ParameterError: It is no such file.
-    """
+    """Read what `write_tensors` wrote."""
     package = _safetensors("safetensors")
     try:
         with package.safe_open(path, framework="numpy") as file:

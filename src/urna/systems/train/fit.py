@@ -135,8 +135,20 @@ class _Training(Generic[DataT]):
 
     def go(self, first: Vector, progress: Callable[[RoundReport], None]) -> TrainResult:
         """Go from round to round until there is a reason to stop; report each once it is kept."""
-        plan, state = self.plan, self._begin(first)
-        releases, stopped = self._releases(state), ""
+        plan, state, stopped = self.plan, self._begin(first), ""
+        releases = Releases(
+            plan.tally,
+            f"training of {plan.layout.parameters:,} parameters, {plan.rounds} rounds",
+            self.summation.describe(plan.terms),
+            rounds=plan.rounds,
+            ledger=self.run.ledger,
+            private=self.run.secrets.private,
+            id=state.entry,
+            done=state.done,
+            digest=state.revealed,
+            counts=functools.partial(plan.settings.sampling.counts, clients=plan.clients),
+            stops=plan.settings.stop is not None,
+        )
         while not stopped:
             if stopped := self._reason(state):
                 break
@@ -167,7 +179,16 @@ class _Training(Generic[DataT]):
 
     def _begin(self, first: Vector) -> Progress:
         """Return where training stands: at the beginning, or where an earlier run left it."""
-        fingerprint = self._fingerprint(first)
+        fixed = [  # all that must not change while a training is interrupted
+            self.plan.as_mapping(),
+            self.learner.description,
+            repr([getattr(self.learner, name, None) for name in ("recipe", "validation")]),
+            digest_weights(first),
+            self.run.secrets.private,
+            self.summation.describe(self.plan.terms),
+            self.about,
+        ]
+        fingerprint = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
         found = None if self.folder is None else Progress.read(self.folder)
         if found is None:
             state = Progress(
@@ -206,36 +227,6 @@ class _Training(Generic[DataT]):
                 f"the training in {self.folder} is counted in another ledger than {ledger.path}, "
                 "which has no entry of it: go on with that one"
             )
-
-    def _fingerprint(self, first: Vector) -> str:
-        """Return a digest of all that must not change while a training is interrupted."""
-        plan, learner = self.plan, self.learner
-        fixed = [
-            plan.as_mapping(),
-            learner.description,
-            repr([getattr(learner, name, None) for name in ("recipe", "validation")]),
-            digest_weights(first),
-            self.run.secrets.private,
-            self.summation.describe(plan.terms),
-            self.about,
-        ]
-        return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
-
-    def _releases(self, state: Progress) -> Releases:
-        plan = self.plan
-        return Releases(
-            plan.tally,
-            f"training of {plan.layout.parameters:,} parameters, {plan.rounds} rounds",
-            self.summation.describe(plan.terms),
-            rounds=plan.rounds,
-            ledger=self.run.ledger,
-            private=self.run.secrets.private,
-            id=state.entry,
-            done=state.done,
-            digest=state.revealed,
-            counts=functools.partial(plan.settings.sampling.counts, clients=plan.clients),
-            stops=plan.settings.stop is not None,
-        )
 
     def _round(self, state: Progress, releases: Releases) -> Progress:
         """Run the next round, again if it loses too many, and keep where training stands then."""

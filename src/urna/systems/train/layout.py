@@ -65,7 +65,7 @@ class Layout:
     """The parts of a client's vector.
 
     Guarantee:
-        `vector` has an L2 norm of at most `norm`, for every input.
+        What is encoded has an L2 norm of at most `norm`, for every input.
 
     Args:
         parameters: Entries of an update.
@@ -116,17 +116,21 @@ class Layout:
             return encoding.contribution
         return replace(encoding.contribution, removed_squared=encoding.apart(self.record_clip))
 
-    def vector(
-        self, update: Reals | None, clip_norm: float, measured: Mapping[str, float]
-    ) -> npt.NDArray[np.float64]:
-        """Return a client's vector. What is not finite or of the wrong shape counts as nothing.
+    def encode(
+        self,
+        update: Reals | None,
+        clip_norm: float,
+        measured: Mapping[str, float],
+        secrets: SecretSource,
+    ) -> IntVector:
+        """Return a client's vector on the grid. What is not finite or misshapen counts as nothing.
 
         The reason is in the client's own log, and nowhere else. Without an update a client puts in
         nothing at all.
         """
         whole = np.zeros(self.dimension)
         if update is None:
-            return whole
+            return self.encoding.encode(whole, secrets)
         part = whole[: self.parameters]
         if update.shape != part.shape:
             client_log.warning(
@@ -142,17 +146,7 @@ class Layout:
             value = measured.get(measurement.name, math.nan)
             if math.isfinite(value):
                 whole[place] = measurement.weight * (min(max(value, 0.0), 1.0) - 0.5)
-        return whole
-
-    def encode(
-        self,
-        update: Reals | None,
-        clip_norm: float,
-        measured: Mapping[str, float],
-        secrets: SecretSource,
-    ) -> IntVector:
-        """Return a client's vector on the grid."""
-        return self.encoding.encode(self.vector(update, clip_norm, measured), secrets)
+        return self.encoding.encode(whole, secrets)
 
     def read(self, total: IntVector, *, clients: float, variance: Fraction) -> Summary:
         """Decode a noisy sum, of this variance in grid steps squared.

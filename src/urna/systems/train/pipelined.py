@@ -176,7 +176,8 @@ class PipelinedSummation:
 
     Guarantee:
         As `SecureAggregation`, for every chunk, against an honest-but-curious server. Each chunk
-        contains the noise that its own survivors need. A client that is in any chunk took part.
+        contains the noise that its own survivors need. A client that is in any chunk took part: it
+        has revealed something, and is counted. In chunks that lost it a mean is the smaller for it.
 
     Args:
         chunks: How many; by default found out from the first rounds' stage times.
@@ -416,12 +417,7 @@ def _warm(plan: Plan) -> None:
 
 
 def _all_or_none(running: "Sequence[Future[tuple[Outcome, float]]]") -> list[tuple[Outcome, float]]:
-    """Return what all chunks gave.
-
-    Raises:
-        RoundAborted: All came to nothing before anything was revealed.
-        RoundUnfinished: Some did, and others were revealed: the round counts.
-    """
+    """Return what all chunks gave; it counts unless none revealed anything."""
     errors = [one.exception() for one in running]
     failures = [error for error in errors if isinstance(error, RoundFailed)]
     for error in errors:
@@ -441,12 +437,7 @@ def _all_or_none(running: "Sequence[Future[tuple[Outcome, float]]]") -> list[tup
 
 
 def _together(outcomes: Sequence[Outcome], plan: TallyPlan) -> Tallied:
-    """Return the chunks as one sum, under the least noise of any.
-
-    Guarantee:
-        A client that is in any chunk took part: it has revealed something, and is counted. A mean
-        divides by their number; in chunks that lost some of them it is the smaller for it.
-    """
+    """Return the chunks as one sum, under the least noise of any."""
     accepted = frozenset.union(*(outcome.survivors for outcome in outcomes))
     released, lost, faults = [], dict[int, str](), dict[int, str]()
     for outcome in outcomes:

@@ -37,16 +37,9 @@ class TrainPlan:
 
     @property
     def expected(self) -> float:
-        """`expected_of` a sum that loses nobody."""
-        return self.expected_of(self.terms.clients)
-
-    def expected_of(self, clients: int) -> float:
-        """Return how many clients, or sampled records, are expected in a sum of these clients."""
+        """How many clients, or sampled records, are expected in a sum that loses nobody."""
         sampling = self.settings.sampling
-        if sampling.batch:
-            return sampling.batch * clients / self.terms.clients
-        rate = sampling.client_rate
-        return clients * (1.0 if rate is None else float(rate))
+        return sampling.batch or self.terms.clients * float(sampling.client_rate or 1)
 
     @property
     def counted(self) -> int:

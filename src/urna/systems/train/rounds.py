@@ -143,11 +143,7 @@ def _measurements(
 def _of_each(
     work: Callable[[Sequence[int]], Sequence[Row]], clients: int, instead: Row
 ) -> list[Row]:
-    """Do something for all clients, or one by one where that fails: who fails alone abstains.
-
-    Raises:
-        Exception: What the work raises, if it does so for every client.
-    """
+    """Do something for all clients, or one by one where that fails: who fails alone abstains."""
     if not clients:
         return []
     try:
@@ -190,7 +186,7 @@ def after_round(
     The members were invited to it, by number among all clients; it was tried `attempts` times.
     """
     settings, tallied = plan.settings, released.tallied
-    expected = plan.expected_of(len(tallied.accepted))
+    expected = plan.expected * len(tallied.accepted) / plan.terms.clients
     summary = plan.layout.read(tallied.total, clients=expected, variance=tallied.noise_variance)
     step, slots = settings.optimiser.step(state.clip_norm * summary.update, state.slots)
     planned, left = plan.tally.release, tallied.release
@@ -286,5 +282,5 @@ def _counted(
 
 
 def by_member(found: Mapping[int, str], members: Sequence[int]) -> dict[str, str]:
-    """Return what was found of a round's clients by their number among all clients."""
+    """Return what was found of a round's clients, by their number among all clients."""
     return {str(members[place]): why for place, why in found.items()}
