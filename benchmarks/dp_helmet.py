@@ -35,7 +35,8 @@ from dp_hype.charts import Line, Panel, chart
 from urna.data import Samples
 from urna.privacy import Adjacency, Budget
 from urna.randomness import OsSecrets
-from urna.study import tune_then_fit
+from urna.study import AverageStage, VoteStage
+from urna.study import tune as vote_and_average
 from urna.systems.average import (
     Blind,
     LearnerSettings,
@@ -343,21 +344,21 @@ def tune(study: Study, epsilon: float) -> dict[str, Any]:
     found = {}
     for kind in ("svm", "softmax"):
         start = time.process_time()
-        done = tune_then_fit(
+        done = vote_and_average(
+            VoteStage(),
+            AverageStage(study.schema, kind),
             study.clients(1000),
-            study.schema,
             budget=Budget(epsilon, DELTA),
-            learner=kind,
             summation=ClearSummation(),
             adjacency=RECORD,
             colluding="1/2",
         )
         found[kind] = {
-            "accuracy": baselines.accuracy(done.model.weights, study.test),
+            "accuracy": baselines.accuracy(done.result.weights, study.test),
             "chosen": dict(done.vote.best),
-            "default": study.learner(kind, done.model.terms, EACH).as_mapping()["regularisation"],
-            "confidence": (done.model.tuned or {}).get("confidence"),
-            "epsilon": done.model.privacy.epsilon,
+            "default": study.learner(kind, done.result.terms, EACH).as_mapping()["regularisation"],
+            "confidence": (done.result.tuned or {}).get("confidence"),
+            "epsilon": done.result.privacy.epsilon,
             "cpu_seconds": time.process_time() - start,
         }
     return found

@@ -1,11 +1,11 @@
 """Settings of a run that tests write side by side, grouped as functions take them."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from urna.study.held import Held
+from urna.study import Tuned, VoteStage, tune
 from urna.systems.vote import VoteSettings
 from urna.tally import Run
 
@@ -38,12 +38,29 @@ def grouped(given: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> dic
     return made
 
 
-def tuned(given: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> dict[str, Any]:
-    """Return keywords of what follows a vote: `vote`, `between`, `entries` are about that."""
+def tuned(
+    follow: Any,
+    clients: Sequence[Any],
+    given: Mapping[str, Any] = MappingProxyType({}),
+    **more: Any,
+) -> Tuned:
+    """Tune with keywords of the vote, of the run and of what follows, side by side.
+
+    `vote`, `between` and `entries` are about the vote that was held, its keeping, and both ids.
+    """
     flat = {**given, **more}
     first, then = flat.pop("entries", (None, None))
-    held = Held(vote=flat.pop("vote", None), keep=flat.pop("between", None), entry=first)
+    before, keep = flat.pop("vote", None), flat.pop("between", None)
+    space, seed = flat.pop("space", None), flat.pop("seed", 0)
     made = grouped(flat, entry=then)
-    if "settings" in made and isinstance(made["settings"], VoteSettings):
-        made["voting"] = made.pop("settings")
-    return made | {"held": held}
+    how = made.pop("settings", VoteSettings())
+    vote = VoteStage(
+        space=space,
+        settings=how,
+        seed=seed,
+        before=before,
+        entry=first,
+        keep=keep,
+        force=bool(flat.get("force")),
+    )
+    return tune(vote, follow, clients, **made)

@@ -12,8 +12,7 @@ from benchmarks.papers.figure_2 import (
 )
 from benchmarks.papers.figure_2 import simulate as simulate_votes
 
-from urna.cli.output import Format, print_json, print_table, table
-from urna.cli.progress import live_progress
+from urna.cli.output import Format, live_progress, print_json, print_table, table
 from urna.privacy import Adjacency, Budget
 from urna.privacy.cost import GAUSSIAN
 

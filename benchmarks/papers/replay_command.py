@@ -10,8 +10,16 @@ from benchmarks.papers.replay import Replayed, read_recording, unnamed_space
 from benchmarks.papers.replay import replay as replay_votes
 
 from urna.cli.options import QuietOption
-from urna.cli.output import Format, FormatOption, errors, print_json, print_table, results, table
-from urna.cli.progress import live_progress
+from urna.cli.output import (
+    Format,
+    FormatOption,
+    errors,
+    live_progress,
+    print_json,
+    print_table,
+    results,
+    table,
+)
 from urna.space import Space
 from urna.systems.vote import DecoderKind
 

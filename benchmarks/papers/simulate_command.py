@@ -8,8 +8,15 @@ from benchmarks.papers.ballot_options import asked_space
 from benchmarks.papers.figure_2_command import figure_2 as print_figure_2
 
 from urna.cli.options import QuietOption
-from urna.cli.output import Format, FormatOption, print_json, print_table, results, table
-from urna.cli.progress import live_progress
+from urna.cli.output import (
+    Format,
+    FormatOption,
+    live_progress,
+    print_json,
+    print_table,
+    results,
+    table,
+)
 from urna.errors import ParameterError
 from urna.forecast.surfaces import stand_in
 from urna.forecast.votes import AGREEMENTS, WITHIN, Forecast, forecast

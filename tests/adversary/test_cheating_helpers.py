@@ -24,7 +24,7 @@ from urna.protocols.winner.transfer import COLUMNS, BaseSender
 from urna.protocols.winner.wire import encode
 from urna.randomness import OsSecrets, ScriptedSecrets
 from urna.space import Axis, Space
-from urna.study import tune_then_fit
+from urna.study import AverageStage, TrainStage
 from urna.systems.average import Schema
 from urna.systems.vote import Reveal, search
 
@@ -114,36 +114,39 @@ def samples(count: int) -> list[Samples]:
 
 
 def averaged(ledger: Ledger) -> Any:
-    return tune_then_fit(
+    return tuned(
+        AverageStage(Schema(4, (0, 1))),
         samples(30),
-        Schema(4, (0, 1)),
         budget=BUDGET,
         space=Space(regularisation=[1e-5, 0.05]),
-        **tuned(reveal=WINNER, ledger=ledger, force=True),
+        reveal=WINNER,
+        ledger=ledger,
+        force=True,
     )
 
 
 def trained(ledger: Ledger) -> Any:
     torch = pytest.importorskip("torch", reason="these models are torch's")
     from urna.local import Recipe  # noqa: PLC0415 - needs torch to be of use
-    from urna.study import tune_and_train  # noqa: PLC0415
     from urna.systems.train import TorchLearner  # noqa: PLC0415
 
     recipe = Recipe(epochs=1, batch_size=8)
-    return tune_and_train(
-        TorchLearner(lambda: torch.nn.Linear(4, 2), recipe, device="cpu"),
+    learner = TorchLearner(lambda: torch.nn.Linear(4, 2), recipe, device="cpu")
+    return tuned(
+        TrainStage(learner, 2),
         [Samples(s.features.astype(np.float32), s.targets) for s in samples(20)],
         budget=BUDGET,
-        rounds=2,
-        **tuned(reveal=WINNER, ledger=ledger, force=True),
+        reveal=WINNER,
+        ledger=ledger,
+        force=True,
     )
 
 
 VOTES: dict[str, Callable[[Ledger], Any]] = {
     "search": voted,
     "verified": verified,
-    "tune_then_fit": averaged,
-    "tune_and_train": trained,
+    "tuned average": averaged,
+    "tuned training": trained,
 }
 
 

@@ -16,9 +16,9 @@ from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import Stage
 from urna.randomness import SecretSource
 from urna.space import Axis, Space
+from urna.study.engines import run_study
 from urna.study.file import read_study
 from urna.study.journal import Journal
-from urna.study.run import run_study
 from urna.systems import average
 from urna.systems.combine import Averaging, Frame, LocalSearch, noisy_mean
 from urna.systems.train import FedAvg, FunctionLearner, Sampling, Settings, fit

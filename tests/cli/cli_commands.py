@@ -12,6 +12,7 @@ from typing import Any
 
 import urna.cli
 import urna.cli.app
+import urna.study.run
 import urna.study.stages
 from urna.errors import ProtocolError, RoundAborted
 from urna.privacy import Budget, Ledger
@@ -87,11 +88,11 @@ def killed(point: str, *arguments: str) -> None:
     if point == "paid":  # a release is in the ledger, and nothing of it is on disk
         dying(Ledger, "charge", lambda *_: True)
     elif point == "summed":  # the same where nothing is counted
-        dying(sys.modules["urna.systems.vote.fill"], "fill_all", lambda *_: True)
+        dying(urna.study.stages, "fill_all", lambda *_: True)
     elif point == "tallied":  # the tally is on disk, its winner is not weighed
         dying(Journal, "keep", lambda _, name, *__: name == "vote.json")
     elif point == "trained":  # a round of training is on disk
         dying(Progress, "write", lambda state, _: state.done == 1)
     else:  # everything is there but the last result
-        dying(urna.study.stages, "write_model", lambda *_: True)
+        dying(urna.study.run, "write_model", lambda *_: True)
     command(*arguments)

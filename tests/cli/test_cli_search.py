@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from commands import Command
 
-from urna.cli.candidates import named_candidates
+from urna.cli.options import named_candidates
 from urna.data import load
 from urna.space import Axis, Space
 

@@ -19,8 +19,8 @@ from forks import environment
 from urna.errors import ParameterError, RoundAborted, RoundUnfinished
 from urna.privacy import Ledger
 from urna.study.node import node_of
-from urna.study.serve import serve_study
-from urna.study.stages import Stages, StudyOutcome
+from urna.study.run import StudyOutcome, StudyRun
+from urna.study.server import serve_study
 from urna.systems.train import TrainResult
 from urna.systems.vote import VoteResult
 
@@ -139,14 +139,14 @@ def test_a_winner_is_kept_before_nodes_are_told_and_not_opened_twice(
     class Killed(BaseException):
         pass
 
-    real = Stages.keep_vote
+    real = StudyRun.keep_vote
 
-    def dies(self: Stages, vote: Any) -> None:
+    def dies(self: StudyRun, vote: Any) -> None:
         real(self, vote)
         assert not any(node.letters[-1].kind.name == "END" for node in grid.nodes.values())
         raise Killed
 
-    monkeypatch.setattr(Stages, "keep_vote", dies)
+    monkeypatch.setattr(StudyRun, "keep_vote", dies)
     with pytest.raises(Killed):
         served(grid, tmp_path)
     kept = json.loads((tmp_path / "results" / "vote.json").read_text())

@@ -63,16 +63,13 @@ TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 PROMISED = ("urna", "urna.flower", "urna.privacy", "urna.testing")
 MOST_EXPORTED = 83  # names in the `__all__` of what is promised; the rest may be imported
 MOST_DOUBLES = 0  # names that two public classes have
-MOST_PARAMETERS = {  # of public functions with more than twelve
-    "study/tune.py:tune_then_fit": 13,
-    "study/tune_and_train.py:tune_and_train": 16,
-}
+MOST_PARAMETERS: dict[str, int] = {}  # of public functions with more than twelve
 MOST_OPTIONS = {"train": 25, "average": 25, "search": 25, "combine": 20}
 CYCLES: set[tuple[str, ...]] = set()
 MOST_LINES = {
     "__init__": 80,
     "__main__": 10,
-    "cli": 2680,
+    "cli": 2500,
     "conversion": 180,
     "data": 2130,
     "display": 90,
@@ -94,7 +91,7 @@ MOST_LINES = {
     "randomness": 200,
     "report": 2480,
     "space": 570,
-    "study": 5330,
+    "study": 5250,
     "systems": 10,
     "systems.average": 2670,
     "systems.combine": 3240,

@@ -13,22 +13,16 @@ import typer
 from rich.text import Text
 
 import urna
-from urna.cli.average import average
 from urna.cli.combine import combine
 from urna.cli.data import data
-from urna.cli.helper import helper
 from urna.cli.init import init
-from urna.cli.keys import keys
 from urna.cli.ledger import ledger
+from urna.cli.nodes import helper, keys, policy
 from urna.cli.output import errors
+from urna.cli.pages import report, verify
 from urna.cli.plan import plan
 from urna.cli.plan_study import check
-from urna.cli.policy import policy
-from urna.cli.report import report
-from urna.cli.run import run_file
-from urna.cli.search import search
-from urna.cli.train import train
-from urna.cli.verify import verify
+from urna.cli.run import average, run_file, search, train
 from urna.errors import UrnaError
 
 __all__ = ["app", "run"]

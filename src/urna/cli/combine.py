@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from urna.cli.candidates import SpaceOption, say_candidates
-from urna.cli.once import once
-from urna.cli.options import Said, keyed
+from urna.cli.options import Said, SpaceOption, keyed, say_candidates
 from urna.cli.output import Format, FormatOption, errors, print_json, print_table, results, table
+from urna.cli.run import once
 from urna.errors import ParameterError
 from urna.files import write_json, write_whole
 from urna.report import settings_chart

@@ -6,23 +6,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from urna.data import count_records
 from urna.errors import ParameterError
 from urna.forecast.votes import WIDE, Openings, forecast
 from urna.privacy import Budget, Unit
 from urna.privacy.cost import DECLARED, GAUSSIAN
 from urna.space import Space
-from urna.study.averages import schema_of
+from urna.study.division import Division
 from urna.study.file import Study
-from urna.study.prepare import Prepared, division_of, learner_of, reveal_of, settings_of
-from urna.study.schema import Follow
-from urna.study.tune_and_train import Division
-from urna.systems.average import AverageLearner, choose, plan_average
-from urna.systems.average.blind import Blind
-from urna.systems.average.objective import default_space
-from urna.systems.train.plan import TrainPlan, plan_training
+from urna.study.prepare import Prepared, among_of, division_of, reveal_of, stage_of
+from urna.systems.average import AveragePlan
+from urna.systems.train.plan import TrainPlan
 from urna.systems.vote import COUNTS, DecoderKind, Reveal, VotePlan, VoteSettings, plan_vote
-from urna.tally import Terms
+from urna.tally import TallyPlan, Terms
 from urna.tally.selection_plan import ACCOUNTANT
 
 __all__ = ["StagePlan", "StudyPlan", "plan_study"]
@@ -118,18 +113,25 @@ def plan_study(prepared: Prepared, *, compared: bool = True) -> StudyPlan:
     if not clients:
         raise study.error("combine", "recorded searches are combined by `urna run`, not planned")
     with study.blaming("privacy.epsilon"):
-        terms = Terms.of(clients, privacy.budget, **privacy.options)
+        among, stage = among_of(prepared), stage_of(prepared)
+        terms = among.terms(privacy.budget)
+        division = division_of(prepared, among)
+        budget = privacy.budget if division is None else division.train
+        planned: Any = None if stage is None else stage.plan(budget, among, force=True)
+        rest = () if planned is None else (_following(planned, clients, budget),)
+        said = tuple(_advice_on(planned)) if isinstance(planned, TrainPlan) else ()
         if not study.votes:
-            ((alone, trained),) = _rest(prepared, terms, None)
-            said = () if trained is None else tuple(_advice_on(trained))
-            return StudyPlan(study, clients, 0, None, None, (alone,), {}, None, said)
-        division = division_of(prepared)
+            return StudyPlan(study, clients, 0, None, None, rest, {}, None, said)
+        own = stage is None or prepared.space is not None
+        space = prepared.candidates if own else stage.voted_on(planned, None)[0]
         budget = privacy.budget if division is None else division.vote
-        space = _candidates(prepared, terms, division)
         vote = _vote(study, terms.costing(budget), space, reveal_of(study))
-        rest = list(_rest(prepared, terms, division))
     openings = _openings(study, terms, division, space) if compared else None
-    advice = list(_advice(prepared, vote, division, [p for _, p in rest if p is not None]))
+    advice = [*_advice(prepared, vote, division), *said]
+    if privacy.colluding == 0 and not vote.reveal.winner:
+        advice.append(
+            "nobody is taken to collude: a tenth (colluding = 0.1) costs little more noise"
+        )
     if openings is not None and openings.better not in ("either", study.vote.opens):
         advice.append(_other_opening(openings))
     return StudyPlan(
@@ -138,7 +140,7 @@ def plan_study(prepared: Prepared, *, compared: bool = True) -> StudyPlan:
         len(space),
         vote,
         division,
-        (_voting_stage(vote), *(stage for stage, _ in rest)),
+        (_voting_stage(vote), *rest),
         _chances(vote),
         openings,
         tuple(advice),
@@ -220,81 +222,36 @@ def _chances(vote: VotePlan) -> dict[str, float]:
     return {"if all agree": vote.best_case, usual: _likely(vote)}
 
 
-def _candidates(prepared: Prepared, terms: Terms, division: Division | None) -> Space:
-    if prepared.space is not None:
-        return prepared.space
-    base = _average_base(prepared, terms, division)
-    if not isinstance(base, Blind):
-        raise ParameterError("moments have no settings to vote on")
-    return default_space(base)
+def _following(
+    planned: TrainPlan | AveragePlan | TallyPlan, clients: int, budget: Budget
+) -> StagePlan:
+    """Return what follows the vote, or stands alone."""
+    if isinstance(planned, TrainPlan):
+        said, (client, server) = planned.as_mapping(), planned.seconds_per_round
+        return StagePlan(
+            f"train, {planned.rounds} rounds",
+            budget,
+            f"{planned.noise_multiplier:.2f} clip norms in a sum; all of it "
+            f"{planned.noise_to_signal:.2f} of the longest way",
+            planned.rounds * (said["bytes_per_client_and_round"] + said["model_bytes"]),
+            planned.rounds * (planned.terms.clients * client + server),
+            planned.tally.accountant,
+        )
+    if isinstance(planned, AveragePlan):
+        name, tally = "average", planned.tally
+        noise = (
+            f"± {planned.encoding.error(clients, tally.most_noise):.3g} in each of "
+            f"{planned.learner.dimension:,} numbers of the mean"
+        )
+    else:
+        name, tally, noise = "combine", planned, "one noisy mean of settings"
+    sums = tally.round_plan
+    seconds = clients * sums.client_seconds + sums.server_seconds
+    return StagePlan(name, budget, noise, sums.bytes_per_client, seconds, tally.accountant)
 
 
-def _average_base(prepared: Prepared, terms: Terms, division: Division | None) -> AverageLearner:
-    said = prepared.study.average
-    learner = said.voted_on if prepared.study.votes else said.learner
-    schema = schema_of(prepared)
-    records = [count_records(samples) for samples in prepared.clients]
-    budget = terms.budget if division is None else division.train
-    return choose(learner, schema, terms.costing(budget), records).learner
-
-
-def _rest(
-    prepared: Prepared, terms: Terms, division: Division | None
-) -> Iterator[tuple[StagePlan, TrainPlan | None]]:
-    """Plan what follows the vote."""
-    study = prepared.study
-    if study.follow is Follow.NOTHING:
-        return
-    clients, budget = len(prepared.clients), terms.budget if division is None else division.train
-    match study.follow:
-        case Follow.TRAIN:
-            size = len(learner_of(prepared).first_weights(seed=study.seed))
-            planned = plan_training(
-                clients,
-                size,
-                budget=budget,
-                rounds=study.train.rounds,
-                settings=settings_of(study),
-                **study.privacy.options,
-            )
-            said = planned.as_mapping()
-            client, server = planned.seconds_per_round
-            yield (
-                StagePlan(
-                    f"train, {study.train.rounds} rounds",
-                    budget,
-                    f"{planned.noise_multiplier:.2f} clip norms in a sum; all of it "
-                    f"{planned.noise_to_signal:.2f} of the longest way",
-                    study.train.rounds * (said["bytes_per_client_and_round"] + said["model_bytes"]),
-                    planned.rounds * (planned.terms.clients * client + server),
-                    planned.tally.accountant,
-                ),
-                planned,
-            )
-        case Follow.AVERAGE:
-            base = _average_base(prepared, terms, division)
-            average = plan_average(terms.costing(budget), base)
-            protocol = average.tally.round_plan
-            yield (
-                StagePlan(
-                    "average",
-                    budget,
-                    f"± {average.encoding.error(clients, average.tally.most_noise):.3g} in each "
-                    f"of {base.dimension:,} numbers of the mean",
-                    protocol.bytes_per_client,
-                    clients * protocol.client_seconds + protocol.server_seconds,
-                    average.tally.accountant,
-                ),
-                None,
-            )
-        case _:
-            yield StagePlan("combine", budget, "one noisy mean of settings", 0, 0.0), None
-
-
-def _advice(
-    prepared: Prepared, vote: VotePlan, division: Division | None, trained: list[TrainPlan]
-) -> Iterator[str]:
-    """Say where the budget would be better spent."""
+def _advice(prepared: Prepared, vote: VotePlan, division: Division | None) -> Iterator[str]:
+    """Say where the budget of a vote would be better spent."""
     privacy = prepared.study.privacy
     likely = _likely(vote)
     if likely < _SURE:
@@ -323,10 +280,6 @@ def _advice(
                 f"epsilon {need:.2g} would do for the same lead with 99 %: the rest could "
                 'train (what = "train") or stay unspent'
             )
-    for planned in trained:
-        yield from _advice_on(planned)
-    if privacy.colluding in (0, 0.0, "0") and not vote.reveal.winner:
-        yield "nobody is taken to collude: a tenth (colluding = 0.1) costs little more noise"
 
 
 def _advice_on(planned: TrainPlan) -> Iterator[str]:

@@ -1,21 +1,36 @@
 """A study made ready: its data read, its objective found, its budget divided; nothing spent."""
 
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from urna.data import Dataset, Samples
 from urna.errors import ParameterError, UnknownName
-from urna.local import CachedObjective, Objective, Recipe, check_objective
+from urna.local import (
+    BatchedObjective,
+    CachedObjective,
+    CallableObjective,
+    EstimatorObjective,
+    Objective,
+    Recipe,
+    TorchLoss,
+    check_objective,
+)
+from urna.local.models import PRESETS, preset
+from urna.local.named import named_object, said_in_one_line
 from urna.privacy import Unit
-from urna.space import Space
+from urna.space import Axis, Space
+from urna.study.division import RATES, Division
 from urna.study.file import Study
-from urna.study.objectives import ChosenObjective, choose_objective
-from urna.study.schema import Follow
+from urna.study.schema import Follow, ObjectivePart
 from urna.study.sources import ClientData, gather
-from urna.study.tune import VOTE_SHARE
-from urna.study.tune_and_train import Division, divide
+from urna.study.stages import Among, AverageStage, CombineStage, TrainStage
+from urna.systems.average import LearnerSettings, RowRule, Schema
 from urna.systems.train import (
     Clip,
     EarlyStop,
@@ -25,17 +40,46 @@ from urna.systems.train import (
     Validation,
     read_optimiser,
 )
+from urna.systems.train.models import MODELS, network
+from urna.systems.train.pipelined import PipelinedSummation
 from urna.systems.vote import COUNTS, Reveal
+from urna.tally import ClearSummation, EncryptedSummation, SecureAggregation, Summation
 
 __all__ = [
+    "ChosenObjective",
     "Prepared",
+    "among_of",
+    "choose_objective",
     "division_of",
     "learner_of",
+    "named_targets",
     "prepare",
     "prepare_with",
     "reveal_of",
+    "schema_of",
     "settings_of",
+    "stage_of",
 ]
+
+_SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
+    "secure": SecureAggregation,
+    "encrypted": EncryptedSummation,
+    "pipelined": PipelinedSummation,
+    "clear": ClearSummation,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenObjective:
+    """How candidates are judged, and what can be trained with the winner."""
+
+    description: str
+    objective: Objective[Samples]
+    space: Space | None
+    """The model's own candidates, where it has any."""
+    factory: Callable[[], Any] | None = None
+    """Makes the torch module, where it is one: what can be trained afterwards."""
+    loss: TorchLoss = TorchLoss.CROSS_ENTROPY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,24 +223,157 @@ def reveal_of(study: Study) -> Reveal:
     return Reveal("winner", vote.helper, vote.verified) if vote.winner else COUNTS
 
 
-def division_of(prepared: Prepared, clients: int | None = None) -> Division | None:
+def among_of(prepared: Prepared) -> Among:
+    """Return who takes part in a study in this process, and how contributions are added up."""
+    privacy, averaged = prepared.study.privacy, prepared.study.follow is Follow.AVERAGE
+    data = _named_clients(prepared) if averaged else prepared.clients
+    return Among(data, _SUMMATIONS[privacy.summation](), privacy.options)
+
+
+def stage_of(
+    prepared: Prepared, cache: Path | None = None
+) -> TrainStage | AverageStage | CombineStage | None:
+    """Return what follows the vote of a study, or stands alone; None where nothing does."""
+    study, data = prepared.study, prepared.client_data
+    match study.follow:
+        case Follow.NOTHING:
+            return None
+        case Follow.TRAIN:
+            learner = learner_of(prepared)
+            score = learner.scorer(data.dataset.test) if data.tested else None
+            about = {"study": study.fingerprint}
+            how = settings_of(study)
+            return TrainStage(learner, study.train.rounds, how, score=score, about=about)
+        case Follow.AVERAGE:
+            said = study.average
+            learned = said.voted_on if study.votes else said.learner
+            own: LearnerSettings = {"regularisation": said.regularisation}
+            return AverageStage(schema_of(prepared), learned, study.privacy.group, own)
+        case _:
+            judge, how_combined = prepared.objective(cache), study.combine.strategy
+            return CombineStage(prepared.candidates, judge, how_combined, study.seed)
+
+
+def division_of(prepared: Prepared, among: Among) -> Division | None:
     """Return how the budget is divided between the vote and what follows; None if nothing does."""
-    study = prepared.study
-    privacy, follow = study.privacy, study.follow
-    if follow is Follow.NOTHING or not study.votes:
+    privacy, reveal = prepared.study.privacy, reveal_of(prepared.study)
+    stage = stage_of(prepared) if prepared.study.votes else None
+    if stage is None:
         return None
-    share = privacy.vote_share
-    if share == "auto" and follow is Follow.TRAIN:
-        return divide(
-            privacy.budget,
-            clients=clients or len(prepared.clients),
-            parameters=len(learner_of(prepared).first_weights(seed=study.seed)),
-            rounds=study.train.rounds,
-            settings=settings_of(study),
-            candidates=len(prepared.space or ()),
-            reveal=reveal_of(study),
-            **privacy.options,
+    if privacy.vote_share != "auto":
+        return Division.of(privacy.budget, float(privacy.vote_share), reveal)
+    return stage.divide(privacy.budget, among, reveal, len(prepared.space or ()))
+
+
+def choose_objective(
+    part: ObjectivePart, dataset: Dataset, *, base: Path | None = None, train: bool = False
+) -> ChosenObjective:
+    """Return the objective that a study names.
+
+    Args:
+        part: What is said of it.
+        dataset: What it is evaluated on.
+        base: The folder that files of one's own are relative to.
+        train: Whether a torch module is trained afterwards: `linear` is then one.
+
+    Raises:
+        ParameterError: There is no such model, or it is nothing that can judge candidates.
+    """
+    name = part.model
+    if ":" in name:
+        return _own(part, dataset, base)
+    if name in PRESETS and not (train and name in MODELS):
+        if train:
+            raise ParameterError(
+                f"`{name}` is judged and not trained: training takes {', '.join(MODELS)}, or what "
+                "makes a torch module of your own"
+            )
+        ready = preset(name, dataset)
+        return ChosenObjective(ready.description, ready.objective, ready.space)
+    return _torch(part, network(name, dataset), f"network {name}", dataset)
+
+
+def _own(part: ObjectivePart, dataset: Dataset, base: Path | None) -> ChosenObjective:
+    name = part.model
+    found = named_object(name, base=base)
+    short = name.rpartition(":")[2]
+    if not callable(found) and not hasattr(found, "losses") and not hasattr(found, "get_params"):
+        raise ParameterError(
+            f"{name} is {type(found).__name__}: a function (candidate, data) -> loss is wanted, an "
+            "estimator, or what makes a torch module"
         )
-    part = float(share) if share != "auto" else VOTE_SHARE if follow is Follow.AVERAGE else 0.5
-    voting, rest = reveal_of(study).divide(privacy.budget, part)
-    return Division(part, voting, rest, ())
+    if hasattr(found, "losses") and not isinstance(found, type):
+        return ChosenObjective(short, found, None)
+    if not isinstance(found, type) and callable(found) and _takes(found) >= 2:
+        return ChosenObjective(f"function {short}", CallableObjective(found), None)
+    made = found
+    if isinstance(found, type) or not hasattr(found, "get_params"):
+        try:
+            made = found()
+        except (Exception, SystemExit) as error:  # whatever a stranger's function raises
+            raise ParameterError(f"{name} cannot be made: {said_in_one_line(error)}") from error
+    if hasattr(made, "get_params") and hasattr(made, "fit"):
+        return ChosenObjective(short, EstimatorObjective(made, part.metric, dict(part.fixed)), None)
+    if hasattr(made, "parameters") and hasattr(made, "forward"):
+        return _torch(part, network(name, dataset, base=base), f"torch module {short}", dataset)
+    if hasattr(made, "losses"):
+        return ChosenObjective(short, made, None)
+    raise ParameterError(
+        f"{name} makes {type(made).__name__}, which is no estimator and no torch module; a "
+        "function that judges takes (candidate, data)"
+    )
+
+
+def _torch(
+    part: ObjectivePart, factory: Callable[[], Any], description: str, dataset: Dataset
+) -> ChosenObjective:
+    loss = TorchLoss.SQUARED_ERROR if dataset.classes is None else TorchLoss.CROSS_ENTROPY
+    objective = BatchedObjective(factory, epochs=part.epochs, batch_size=part.batch_size, loss=loss)
+    return ChosenObjective(description, objective, Space(lr=Axis.log(list(RATES))), factory, loss)
+
+
+def _takes(function: Callable[..., Any]) -> int:
+    """Return how many arguments a function must be called with."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 0
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in kinds and p.default is p.empty for p in parameters)
+
+
+def schema_of(prepared: Prepared) -> Schema:
+    """Return what everybody knows of everybody's tables.
+
+    Raises:
+        ParameterError: Numbers are to be predicted, and nobody said from where to where.
+    """
+    client_data, said = prepared.client_data, prepared.study.average
+    rows = RowRule(
+        clip=said.clip,
+        unit=said.unit_rows,
+        intercept=said.intercept,
+        projected=said.projected or None,
+        seed=prepared.study.seed,
+    )
+    width = int(np.prod(client_data.clients[0].features.shape[1:]))
+    if client_data.labels is None and client_data.span is None:
+        raise ParameterError("name the span of the targets, smallest and largest")
+    return Schema(width, client_data.labels, client_data.span, rows)
+
+
+def _named_clients(prepared: Prepared) -> list[Samples]:
+    """Return each client's rows with their classes by name."""
+    client_data = prepared.client_data
+    return [
+        Samples(each.features, named_targets(client_data, each), each.ids)
+        for each in client_data.clients
+    ]
+
+
+def named_targets(client_data: ClientData, samples: Samples) -> npt.NDArray[Any]:
+    """Return targets as a model knows them: classes by name, or numbers; None is no class."""
+    if client_data.labels is None:
+        return np.asarray(samples.targets, dtype=np.float64)
+    names = np.array([*client_data.labels, None], dtype=object)  # of which -1 is the last
+    return names[np.asarray(samples.targets)]

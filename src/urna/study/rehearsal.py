@@ -12,8 +12,7 @@ from urna.local import CachedObjective
 from urna.privacy import Unit
 from urna.progress import Steps
 from urna.study.draft import labels_of, seen_of
-from urna.study.objectives import choose_objective
-from urna.study.prepare import Prepared
+from urna.study.prepare import Prepared, choose_objective
 from urna.study.sources import gather, is_known
 from urna.systems.vote import Rehearsal
 from urna.systems.vote import rehearse as rehearse_votes

@@ -1,429 +1,483 @@
-"""The stages of a study, each held once and kept before it is shown."""
+"""Stages on clients' data: a vote, and what follows it or stands alone. `tune` composes two."""
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from urna.data import Samples, count_records
 from urna.errors import ParameterError
-from urna.files import write_whole
-from urna.local import losses_of_each
-from urna.privacy import Budget, PrivacyStatement
-from urna.privacy.cost import DECLARED, GAUSSIAN
-from urna.progress import Steps
-from urna.randomness import SecretSource, secrets_of, staged_secrets
-from urna.study.alone import average_alone, train_alone
-from urna.study.averages import named_clients, named_targets, said_of_learner, schema_of
-from urna.study.held import Held, said_of
-from urna.study.journal import Journal
-from urna.study.prepare import Prepared, division_of, learner_of, reveal_of, settings_of
-from urna.study.recorded import combine_recorded
-from urna.study.rehearsal import rehearse
-from urna.study.schema import Follow
-from urna.study.tune import tune_then_fit
-from urna.study.tune_and_train import tune_and_train
-from urna.systems.average import ModelResult
-from urna.systems.average import model_card as average_card
-from urna.systems.combine import Combination, Frame, LocalSearch, Searches, combine
-from urna.systems.train import RoundReport, TorchLearner, TrainResult
-from urna.systems.train.checkpoint import read_tensors, write_model
-from urna.systems.train.pipelined import PipelinedSummation
-from urna.systems.train.result import model_card as train_card
-from urna.systems.vote import DecoderKind, VoteResult, VoteSettings, read_again, search
-from urna.systems.vote.kernels import describe_structure
-from urna.systems.vote.result import UNREAD
-from urna.tally import ClearSummation, EncryptedSummation, Run, SecureAggregation, Summation
+from urna.local import BatchedObjective, Objective, losses_of_each
+from urna.privacy import (
+    Budget,
+    Ledger,
+    NonPrivateRelease,
+    PrivacyStatement,
+    Release,
+    Repeated,
+    Sampled,
+)
+from urna.progress import Steps, live_line
+from urna.space import Axis, Space
+from urna.study.division import RATES, VOTE_SHARE, Division, divide
+from urna.systems.average import (
+    AverageLearner,
+    Blind,
+    LearnerKind,
+    LearnerSettings,
+    ModelResult,
+    Schema,
+    choose,
+    plan_average,
+)
+from urna.systems.average import fit as fit_average
+from urna.systems.average.fit import as_samples
+from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
+from urna.systems.average.plan import AveragePlan
+from urna.systems.combine import (
+    Combination,
+    Frame,
+    LocalSearch,
+    Searches,
+    SettingsSum,
+    averaged_on,
+    combine,
+    strategy_named,
+)
+from urna.systems.train import PublicScore, Settings, TorchLearner, TrainResult
+from urna.systems.train import fit as fit_rounds
+from urna.systems.train.plan import TrainPlan, plan_training
+from urna.systems.vote import Reveal, VotePlan, VoteResult, VoteSettings, read_again
+from urna.systems.vote.fill import fill_all, try_objective
+from urna.systems.vote.search import check_ready, hold_vote
+from urna.tally import Options, Run, SecureAggregation, Summation, TallyPlan, Terms
 
-__all__ = ["Done", "Hooks", "Stages", "StudyOutcome", "files_in", "within"]
+__all__ = [
+    "Among",
+    "AverageStage",
+    "CombineStage",
+    "Follower",
+    "TrainStage",
+    "VoteStage",
+]
 
-_MODEL = "model.safetensors"
-_TRAINING = "training"  # the folder of a training's rounds
-_SUMMATIONS: Mapping[str, Callable[[], Summation]] = {
-    "secure": SecureAggregation,
-    "encrypted": EncryptedSummation,
-    "pipelined": PipelinedSummation,
-    "clear": ClearSummation,
-}
+_SAME = ("budget", "contribution", "noise_variance_per_client", "scale", "selection", "levels")
 
-
-@dataclass(frozen=True, slots=True)
-class StudyOutcome:
-    """What came of a study."""
-
-    vote: VoteResult | None
-    follow: TrainResult | ModelResult | Combination | None
-    privacy: PrivacyStatement
-    """Of everything together."""
-    files: tuple[Path, ...] = ()
-    again: bool = False
-    """Whether everything was found finished, and nothing was done."""
-    baseline: float | None = None
-    """Accuracy of the best constant answer on public test rows, where there are any."""
-
-    @property
-    def accuracy(self) -> float | None:
-        """Accuracy of the model on public test rows, where there are any."""
-        if isinstance(self.follow, ModelResult):
-            return self.follow.measured.get("accuracy")
-        return self.follow.accuracy if isinstance(self.follow, TrainResult) else None
-
-    @property
-    def result(self) -> VoteResult | TrainResult | ModelResult | Combination:
-        """The last of it."""
-        last = self.vote if self.follow is None else self.follow
-        if last is None:
-            raise ParameterError("nothing was held")
-        return last
-
-
-Done = tuple[VoteResult | None, TrainResult | ModelResult | Combination | None, PrivacyStatement]
-"""The vote, where there was one, what followed, and what both promise together."""
+Setting = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Hooks:
-    """Who is told what while a study runs."""
+class Among:
+    """Who takes part in all stages, and how their contributions are added up."""
 
-    progress: Steps = lambda what, done, total: None
-    say: Callable[[str], None] = lambda sentence: None
-    page: Callable[[Path, StudyOutcome, str], None] = lambda path, outcome, title: None
-    """Writes the page about all stages."""
-    about: Callable[[str], Mapping[str, Any]] = lambda title: {}
-    """Returns what is kept beside the last result, given its title: where it comes from."""
+    clients: Sequence[Any]
+    """Each client's data; over Flower one place for each node that has data."""
+    summation: Summation = field(default_factory=SecureAggregation)
+    options: Options = field(default_factory=Options)
+    """The terms of each sum, but for the clients and the budget."""
 
-
-def files_in(folder: Path) -> tuple[Path, ...]:
-    """Return what a study has written, without its folders."""
-    return tuple(sorted(path for path in folder.iterdir() if path.is_file()))
+    def terms(self, budget: Budget) -> Terms:
+        """Return the terms of a sum that costs this budget."""
+        return Terms.of(len(self.clients), budget, **self.options)
 
 
-class Stages:
-    """The stages of a study, each held once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteStage:
+    """A vote that something follows.
 
-    def __init__(
-        self, prepared: Prepared, journal: Journal, hooks: Hooks, cache: Path | None
-    ) -> None:
-        self.prepared, self.journal, self.hooks = prepared, journal, hooks
-        self.study, self.cache = prepared.study, cache
-        self.now = "vote"
-        baseline = prepared.client_data.baseline
-        self.told: dict[str, Any] = {} if baseline is None else {"baseline": baseline}
-        """What the last result's file says beside it."""
-        script = self.study.privacy.scripted_secrets
-        self.secrets = secrets_of(script or None)
-        self.summation = _SUMMATIONS[self.study.privacy.summation]()
-        self.decoder = DecoderKind(self.study.vote.decoder).build()
-        self.reveal = reveal_of(self.study)
-
-    def run(self, over: "Callable[[Stages], Done] | None" = None) -> StudyOutcome:
-        """Hold every stage that is not finished, and write everything."""
-        study, journal = self.study, self.journal
-        if over is not None:
-            vote, follow, privacy = over(self)
-        elif not study.votes:
-            done = self._alone()
-            vote, follow, privacy = None, done, done.privacy
-        else:
-            vote, follow, privacy = {
-                Follow.NOTHING: self._only_vote,
-                Follow.TRAIN: self._train,
-                Follow.AVERAGE: self._average,
-                Follow.COMBINE: self._combine,
-            }[study.follow]()
-        last: Any = vote if follow is None else follow
-        title = self.prepared.title
-        journal.note(privacy=privacy.as_mapping())
-        mapping = last.as_mapping()
-        if follow is not None:
-            mapping = {**mapping, "privacy": privacy.as_mapping()}
-        entries = last.entries if isinstance(last, Combination) else (last.entry,)
-        journal.keep("result.json", {**mapping, **self.told, **self.hooks.about(title)}, *entries)
-        if isinstance(last, TrainResult | ModelResult | Combination):
-            last = replace(last, privacy=privacy)
-        outcome = StudyOutcome(
-            vote, None if follow is None else last, privacy, baseline=self.told.get("baseline")
-        )
-        right, baseline = outcome.accuracy, outcome.baseline
-        if right is not None and baseline is not None and right <= baseline < 1:
-            self.hooks.say(
-                "the model is no better than a constant answer, which is right in "
-                f"{100 * baseline:.1f} % of the test rows: do not use it"
-            )
-        self.hooks.page(journal.folder / "report.html", outcome, title)
-        journal.note(finished=True)
-        return replace(outcome, files=files_in(journal.folder))
-
-    def held(self) -> VoteResult | None:
-        """Return the vote that was held before, its winner read; None where none was."""
-        mapping = self.journal.found("vote.json")
-        if mapping is None:
-            return None
-        vote = VoteResult.read(mapping)
-        if vote.decoder == UNREAD:
-            vote = read_again(vote, VoteSettings(decoder=self.decoder))
-            self.keep_vote(vote)
-        return vote
-
-    def keep_vote(self, vote: VoteResult) -> None:
-        """Write the vote's result, as far as it is known."""
-        self.journal.keep("vote.json", vote.as_mapping(), vote.entry)
-
-    def _held(self, before: VoteResult | None, what: str) -> Held:
-        """Return the vote that something follows; kept, and once its winner is known it does."""
-
-        def keep(vote: VoteResult) -> None:
-            self.keep_vote(vote)
-            self.now = "vote" if vote.decoder == UNREAD else what
-
-        entry = self.journal.entry("vote")
-        return Held(vote=before, entry=entry, keep=keep, progress=self.hooks.progress)
-
-    @property
-    def voting(self) -> VoteSettings:
-        """How a vote is held, for every way to hold one."""
-        vote = self.study.vote
-        return VoteSettings(
-            reveal=self.reveal,
-            ballot=vote.ballot or None,
-            votes=vote.votes or None,
-            decoder=None if self.reveal.winner else self.decoder,
-        )
-
-    def _alone(self) -> TrainResult | ModelResult | Combination:
-        """Hold the one stage of a study that votes on nothing."""
-        prepared, journal = self.prepared, self.journal
-        run = Run(ledger=journal.ledger, secrets=self.secrets, progress=self.hooks.progress)
-        if self.study.follow is Follow.TRAIN:
-            self.now, learner = "training", learner_of(prepared)
-            result = train_alone(prepared, journal, learner, self.summation, run)
-            self.keep_trained(learner, result)
-            return result
-        if self.study.follow is Follow.AVERAGE:
-            self.now = "average"
-            return self.with_model(average_alone(prepared, journal, self.summation, run))
-        self.now = "combination"
-        return combine_recorded(self.study, journal, replace(run, progress=None))
-
-    def _only_vote(self) -> tuple[VoteResult, None, PrivacyStatement]:
-        vote = self._vote(self.study.privacy.budget, self.secrets)
-        return vote, None, vote.privacy
-
-    def _vote(self, budget: Budget, secrets: SecretSource) -> VoteResult:
-        """Hold the vote, unless it was held before."""
-        before = self.held()
-        if before is not None:
-            return before
-        prepared, study, journal = self.prepared, self.study, self.journal
-        reads = not self.reveal.winner and study.vote.decoder is DecoderKind.POSTERIOR
-        if reads and (missing := describe_structure(prepared.candidates)[1]):
-            self.hooks.say(f"the decoder leaves out {missing}")
-        how = self.voting
-        if study.vote.rehearse:
-            public = rehearse(prepared, self.cache, self.hooks.progress)
-            how = replace(how, rehearsal=public)
-        found: VoteResult = search(
-            prepared.candidates,
-            prepared.objective(self.cache),
-            prepared.clients,
-            budget=budget,
-            settings=how,
-            summation=None if self.reveal.winner else self.summation,
-            seed=study.seed,
-            run=replace(self._run(secrets), entry=journal.entry("vote")),
-            **study.privacy.options,
-        )
-        self.keep_vote(found)
-        return found
-
-    def _run(self, secrets: SecretSource) -> Run:
-        """Return where a vote is counted, kept and shown."""
-        return Run(
-            ledger=self.journal.ledger,
-            secrets=secrets,
-            keep=self.keep_vote,
-            progress=self.hooks.progress,
-            force=self.study.vote.force,
-        )
-
-    def _train(self) -> tuple[VoteResult, TrainResult, PrivacyStatement]:
-        prepared, study, journal = self.prepared, self.study, self.journal
-        learner, client_data = learner_of(prepared), prepared.client_data
-        division = division_of(prepared)
-        if division is None:
-            raise ParameterError("nothing follows the vote")
-        before, report = self.held(), self.hooks.progress
-        if before is not None:
-            self.now = "training"
-
-        self.journal.has(_TRAINING)  # its rounds may have been seen
-
-        def progress(done: RoundReport) -> None:
-            journal.wrote(_TRAINING)
-            report("training", done.number, study.train.rounds)
-
-        done = tune_and_train(
-            learner,
-            prepared.clients,
-            budget=study.privacy.budget,
-            rounds=study.train.rounds,
-            settings=settings_of(study),
-            space=prepared.space,
-            objective=prepared.objective(self.cache),
-            division=division,
-            voting=self.voting,
-            held=self._held(before, "training"),
-            score=learner.scorer(client_data.dataset.test) if client_data.tested else None,
-            summation=self.summation,
-            folder=journal.folder / _TRAINING,
-            about={"study": study.fingerprint},
-            announce=self.hooks.say,
-            run=Run(
-                ledger=journal.ledger,
-                secrets=self.secrets,
-                progress=progress,
-                force=study.train.force,
-            ),
-            **study.privacy.options,
-        )
-        result = replace(done.training, privacy=done.privacy)
-        self.keep_trained(learner, result)
-        journal.note(division=done.division.as_mapping())
-        self.told["tuned"] = done.as_mapping()
-        return done.vote, result, done.privacy
-
-    def trained(self) -> TrainResult | None:
-        """Return the training that was held before, without its weights; None where none was."""
-        if not self.journal.has(_MODEL):
-            return None
-        _, said = read_tensors(self.journal.folder / _MODEL)
-        return TrainResult.read(said["result"])
-
-    def keep_trained(self, learner: TorchLearner, result: TrainResult) -> None:
-        """Write a trained model and its card."""
-        folder = self.journal.folder
-        if np.isfinite(result.weights).all():  # else it was read from there
-            write_model(folder / _MODEL, learner, result)
-            self.journal.wrote(_MODEL)
-        card = train_card(result, title=self.prepared.title, data=self.prepared.client_data.how)
-        write_whole(folder / "MODEL_CARD.md", card)
-
-    def _average(self) -> tuple[VoteResult, ModelResult, PrivacyStatement]:
-        prepared, study, journal = self.prepared, self.study, self.journal
-        division = division_of(prepared)
-        if division is None:
-            raise ParameterError("nothing follows the vote")
-        found = journal.found("model.json")
-        before = self.held()
-        if found is not None and before is not None:
-            model = ModelResult.read(found)
-            return before, self.with_model(model), model.privacy
-
-        def keep(model: ModelResult) -> None:
-            journal.keep("model.json", model.as_mapping(), model.entry)
-
-        done = tune_then_fit(
-            named_clients(prepared),
-            schema_of(prepared),
-            budget=study.privacy.budget,
-            learner=study.average.voted_on,
-            group=study.privacy.group,
-            settings=said_of_learner(study.average),
-            space=prepared.space,
-            share=division.part,
-            summation=self.summation,
-            seed=study.seed,
-            voting=replace(self.voting, ballot=None, votes=None),
-            held=self._held(before, "average"),
-            run=Run(
-                ledger=journal.ledger,
-                entry=journal.entry("then"),
-                secrets=self.secrets,
-                keep=keep,
-                progress=self.hooks.progress,
-                force=study.vote.force,
-            ),
-            **study.privacy.options,
-        )
-        keep(done.model)
-        return done.vote, self.with_model(done.model), done.model.privacy
-
-    def with_model(self, model: ModelResult) -> ModelResult:
-        """Measure a model on public rows, where there are any, and write it."""
-        client_data = self.prepared.client_data
-        test = client_data.dataset.test
-        if len(test):
-            kind = "r2" if model.schema.classes is None else "accuracy"
-            coded = replace(model, columns=())
-            with np.errstate(all="ignore"):
-                score = coded.score(test.features, named_targets(client_data, test))
-            measured = {kind: score} if math.isfinite(score) else {}
-            if client_data.baseline is not None:
-                measured["baseline"] = client_data.baseline
-            model = replace(model, measured=measured)
-        model = replace(model, columns=client_data.columns, coding=client_data.coding)
-        model.save(self.journal.folder / "model.npz")
-        card = average_card(model, name=self.prepared.title)
-        write_whole(self.journal.folder / "MODEL_CARD.md", card)
-        return model
-
-    def _combine(self) -> tuple[VoteResult, Combination, PrivacyStatement]:
-        """Combine clients' own best settings, under what the vote leaves."""
-        prepared, study, journal = self.prepared, self.study, self.journal
-        division, space = division_of(prepared), prepared.candidates
-        if division is None:
-            raise ParameterError("nothing follows the vote")
-        frame = Frame.of(space, log=True)  # refuses axes without numbers before anything is spent
-        of_vote, of_rest = staged_secrets(self.secrets, b"vote", b"combine")
-        vote = self._vote(division.vote, of_vote)
-        self.now = "combination"
-        found = journal.found("combination.json")
-        if found is not None:
-            done = Combination.read(found)
-            return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
-        rows = np.array([[float(value) for value in one.values()] for one in space])
-        losses = losses_of_each(
-            prepared.objective(self.cache),
-            prepared.clients,
-            space,
-            seeds=[study.seed] * len(prepared.clients),
-            progress=lambda done, total: self.hooks.progress("own searches", done, total),
-        )
-        searches = Searches(frame, tuple(LocalSearch(rows, -np.asarray(one)) for one in losses))
-
-        def keep(done: Combination) -> None:
-            journal.keep("combination.json", done.as_mapping(), *done.entries)
-
-        done = combine(
-            searches,
-            study.combine.strategy,
-            guarantee="dp",
-            budget=division.train,
-            run=Run(ledger=journal.ledger, secrets=of_rest, entry=journal.entry("then"), keep=keep),
-            **study.privacy.options,
-        )
-        keep(done)
-        return vote, done, within(study.privacy.budget, vote, done.privacy, "the combination")
-
-
-def within(
-    budget: Budget, vote: VoteResult, follow: PrivacyStatement, what: str
-) -> PrivacyStatement:
-    """Return what a vote and what follows it promise together.
-
-    Each keeps within its part of the budget (`Reveal.divide`): squares of mu add up, and the
-    epsilon of a winner that came first adds up with that of the rest.
+    Args:
+        space: The candidates; by default what follows proposes some.
+        objective: How a client judges them; by default as what follows says.
+        settings: What is revealed, how ballots are filled and how the winner is read.
+        seed: Public seed of the clients' holdouts.
+        before: Its result, where it was held before under the same plan: it is not held again.
+        entry: Its id in the ledger; see `Run`.
+        keep: Called with its result as soon as there is one, and again once the winner is
+            weighed: its part of the budget is spent by then, and nothing that follows is there.
+        progress: Called while it is held; see `Run`.
+        force: Whether to hold it where it probably cannot succeed, without trying the objective.
     """
-    if not (vote.privacy.private and follow.private):
-        return replace(follow, epsilon=math.inf, accountant="none")
-    caveat = f"Epsilon is that of a vote on hyperparameters and of {what} together"
-    pure = vote.revealed.counts is None
-    return replace(
-        follow,
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        accountant=f"{GAUSSIAN} + {DECLARED}" if pure else GAUSSIAN,
-        caveats=(caveat, *said_of(vote), *follow.caveats),
+
+    space: Space | None = None
+    objective: Objective[Any] | None = None
+    settings: VoteSettings = field(default_factory=VoteSettings)
+    seed: int = 0
+    before: VoteResult | None = None
+    entry: str | None = None
+    keep: Callable[[VoteResult], None] | None = None
+    progress: Steps | bool | None = None
+    force: bool = False
+
+    def check(self, planned: VotePlan, space: Space, ledger: Ledger | None, *, force: bool) -> None:
+        """Refuse a vote that cannot succeed, or whose result is of another one."""
+        if self.before is not None:
+            check_same(self.before, planned, space, ledger)
+            return
+        check_ready(planned, space, self.settings, force=force or self.force)
+
+    def hold(
+        self, planned: VotePlan, space: Space, objective: Objective[Any], among: Among, run: Run
+    ) -> VoteResult:
+        """Hold the vote, and weigh its winner; a ballot is of all of a client's data."""
+        clients = among.clients
+        if not run.force:
+            try_objective(objective, space, clients, self.seed)
+        with live_line(self.progress) as report:
+            losses = losses_of_each(
+                objective,
+                clients,
+                space,
+                seeds=[self.seed] * len(clients),
+                progress=lambda done, total: report("evaluating candidates", done, total),
+            )
+            ballots = fill_all(losses, planned, run.secrets)
+            unread = hold_vote(planned, space, ballots, run, summation=among.summation)
+        return read_again(unread, self.settings)
+
+
+class Follower:
+    """What follows a vote, or stands alone: it divides the budget, plans, runs and sums up."""
+
+    script: ClassVar[bytes]
+    """Which part of scripted secrets it has."""
+    weighs: ClassVar[bool] = False
+    """Whether it has weighed how little a vote may find."""
+    share: ClassVar[float] = 0.5
+    """What a vote gets of the budget, as a part of μ², unless one says otherwise."""
+    what: ClassVar[str]
+    """What a statement calls it."""
+
+    def divide(
+        self, budget: Budget, among: Among, reveal: Reveal, candidates: int | None = None
+    ) -> Division:
+        """Divide a budget between a vote on so many candidates and this."""
+        del among, candidates
+        return Division.of(budget, self.share, reveal)
+
+    def named(self, result: Any) -> str:  # noqa: ANN401 - each stage has its own
+        """Return what a statement calls it."""
+        del result
+        return self.what
+
+    def data(self, clients: Sequence[Any]) -> Sequence[Any]:
+        """Return each client's data in the form it takes them."""
+        return clients
+
+    def joined(
+        self,
+        result: Any,  # noqa: ANN401 - each stage has its own
+        vote: VoteResult,
+        part: float,
+        privacy: PrivacyStatement,
+    ) -> Any:  # noqa: ANN401
+        """Return the result as it is kept after a vote."""
+        del vote, part, privacy
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class TrainStage(Follower):
+    """A federated training in rounds.
+
+    Args:
+        learner: What is trained; the winner's hyperparameters go into its recipe.
+        rounds: Rounds, at most.
+        settings: How updates are used.
+        score: Judges weights on public rows.
+        folder: Where it writes down how far it is.
+        about: What else must be the same where it goes on; see `urna.train`.
+        before: Its result, where it was held before.
+    """
+
+    learner: TorchLearner
+    rounds: int
+    settings: Settings = field(default_factory=Settings)
+    score: PublicScore | None = None
+    folder: Path | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    before: TrainResult | None = None
+    script: ClassVar[bytes] = b"training"
+    weighs: ClassVar[bool] = True  # by the dry run that divides the budget
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has."""
+        return len(self.learner.first_weights(seed=self.settings.seed))
+
+    def divide(
+        self, budget: Budget, among: Among, reveal: Reveal, candidates: int | None = None
+    ) -> Division:
+        """Divide a budget between a vote and the training, by a dry run."""
+        self._check_unit()
+        return divide(
+            budget,
+            clients=len(among.clients),
+            parameters=self.parameters,
+            rounds=self.rounds,
+            settings=self.settings,
+            candidates=candidates or len(RATES),
+            reveal=reveal,
+            **among.options,
+        )
+
+    def plan(self, budget: Budget, among: Among, *, force: bool = False) -> TrainPlan:
+        """Plan it, and refuse what noise drowns unless that is forced."""
+        planned = plan_training(
+            len(among.clients),
+            self.parameters,
+            budget=budget,
+            rounds=self.rounds,
+            settings=self.settings,
+            removes_excess=among.summation.removes_excess,
+            **among.options,
+        )
+        if not force:
+            planned.check_hopeful()
+        return planned
+
+    def voted_on(self, planned: TrainPlan, space: Space | None) -> tuple[Space, Objective[Any]]:
+        """Return the candidates, and how a client judges them: by training alone."""
+        del planned
+        self._check_unit()
+        learner, recipe = self.learner, self.learner.recipe
+        judge = BatchedObjective(
+            learner.factory,
+            epochs=5 * recipe.epochs,
+            batch_size=recipe.batch_size,
+            loss=learner.loss,
+        )
+        return space or Space(lr=Axis.log(list(RATES))), judge
+
+    def events(self, planned: TrainPlan) -> tuple[Release, ...]:
+        """Return what a ledger must have room for beside the vote: what training begins with."""
+        first = planned.tally.event
+        if isinstance(first, Sampled):  # counted as a whole when it begins
+            first = Repeated(first, planned.counted)
+        return () if first is None else (first,)
+
+    def run(self, setting: Setting, budget: Budget, among: Among, run: Run) -> TrainResult:
+        """Train with a vote's winner; `progress` is called after each round."""
+        return fit_rounds(
+            self.learner.with_recipe(**setting) if setting else self.learner,
+            among.clients,
+            budget=budget,
+            rounds=self.rounds,
+            settings=self.settings,
+            score=self.score,
+            summation=among.summation,
+            folder=self.folder,
+            about=self.about,
+            run=run,
+            **among.options,
+        )
+
+    def spent(self, planned: TrainPlan, result: TrainResult) -> tuple[Release, ...] | None:
+        """Return what was released; None where only its part of the budget is known."""
+        settings, event = planned.settings, planned.tally.event
+        # Where results decide when to stop, only what was planned holds.
+        whole = settings.stop is not None or isinstance(event, Sampled)
+        rounds = planned.rounds if whole else result.rounds
+        counted = settings.sampling.counts(rounds, planned.clients) if result.rounds else 0
+        return (Repeated(event, counted),) if event is not None and counted else ()
+
+    def named(self, result: TrainResult) -> str:
+        """Return what a statement calls it."""
+        return f"{result.rounds} rounds of training"
+
+    def _check_unit(self) -> None:
+        if self.settings.record_clip is not None:
+            raise ParameterError(
+                "a vote before a training that protects single records needs shards: hold it by "
+                "itself"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AverageStage(Follower):
+    """One message of each client, averaged into one model.
+
+    A client judges settings by its own model under the noise of the mean. Its own is worse than
+    the mean, most of all under a large Λ: where clients are few, or rows nearly parallel (features
+    that are not centred), the defaults may do better.
+
+    Args:
+        schema: What the tables hold; classes.
+        learner: What each client computes; after a vote `softmax`, `svm` or `logistic`.
+        group: Records of one client that are protected together. A ballot is of all of a
+            client's records, so this is no more for the vote.
+        settings: What is not voted on.
+        before: Its result, where it was held before; its statement is of the vote as well.
+    """
+
+    schema: Schema
+    learner: AverageLearner | LearnerKind | str = LearnerKind.SOFTMAX
+    group: int = 1
+    settings: LearnerSettings = field(default_factory=LearnerSettings)
+    before: ModelResult | None = None
+    script: ClassVar[bytes] = b"model"
+    share: ClassVar[float] = VOTE_SHARE
+    what: ClassVar[str] = "the model"
+
+    def data(self, clients: Sequence[Any]) -> Sequence[Samples]:
+        """Return each client's rows; pairs of features and targets will do."""
+        return as_samples(clients)
+
+    def plan(self, budget: Budget, among: Among, *, force: bool = False) -> AveragePlan:
+        """Plan it, with settings that nobody has voted on yet."""
+        del force
+        self.schema.check(among.clients)
+        terms, records = among.terms(budget), [count_records(one) for one in among.clients]
+        chosen = choose(
+            self.learner, self.schema, terms, records, group=self.group, **self.settings
+        )
+        return plan_average(terms, chosen.learner, removes_excess=among.summation.removes_excess)
+
+    def voted_on(self, planned: AveragePlan, space: Space | None) -> tuple[Space, Objective[Any]]:
+        """Return the candidates, among Λ, R and c, and how a client judges them."""
+        base = planned.learner
+        if not isinstance(base, Blind):
+            raise ParameterError(
+                "moments have no settings to vote on: the ridge follows from the noise. Name "
+                "softmax, svm or logistic, or leave tuning out"
+            )
+        candidates, objective = space or default_space(base), BlindObjective(base, planned.terms)
+        objective.check(candidates)
+        return candidates, objective
+
+    def events(self, planned: AveragePlan) -> tuple[Release, ...]:
+        """Return what a ledger must have room for beside the vote."""
+        return (planned.tally.release or NonPrivateRelease("no noise"),)
+
+    def run(self, setting: Setting, budget: Budget, among: Among, run: Run) -> ModelResult:
+        """Average with a vote's winner."""
+        stage = self
+        if setting:
+            base = self.plan(budget, among).learner
+            if not isinstance(base, Blind):
+                raise ParameterError("moments have no settings")
+            winner = candidate_learner(base, setting)
+            stage = AverageStage(winner.schema, winner, winner.group)
+        return fit_average(
+            among.clients,
+            stage.schema,
+            budget=budget,
+            learner=stage.learner,
+            group=stage.group,
+            settings=stage.settings,
+            summation=among.summation,
+            run=replace(run, force=False),
+            **among.options,
+        )
+
+    def spent(self, planned: AveragePlan, result: ModelResult) -> tuple[Release, ...] | None:
+        """Return what was released."""
+        del planned
+        removes = bool(result.plan["removes_excess"])
+        made = plan_average(result.terms, result.learner, removes_excess=removes).tally.release
+        return () if made is None else (made,)
+
+    def joined(
+        self, result: ModelResult, vote: VoteResult, part: float, privacy: PrivacyStatement
+    ) -> ModelResult:
+        """Return the model with what chose its settings, and what it and the vote cost together."""
+        tuned = {
+            "best": vote.best,
+            "candidates": len(vote.space),
+            "confidence": vote.confidence,
+            "share": part,
+            "entry": vote.entry,
+            "epsilon": vote.privacy.epsilon if vote.privacy.private else None,
+        }
+        return replace(result, privacy=privacy, tuned=tuned)
+
+
+@dataclass(frozen=True, slots=True)
+class CombineStage(Follower):
+    """Clients' own best settings, combined into one under noise.
+
+    Args:
+        space: The candidates, all numbers: each client searches them alone.
+        objective: How a client judges them.
+        strategy: How their settings become one: `mean` or `top-mean`.
+        seed: Public seed of the clients' holdouts.
+        before: Its result, where it was held before; its statement is its own.
+    """
+
+    space: Space
+    objective: Objective[Any]
+    strategy: str = "mean"
+    seed: int = 0
+    before: Combination | None = None
+    script: ClassVar[bytes] = b"combine"
+    what: ClassVar[str] = "the combination"
+
+    def plan(self, budget: Budget, among: Among, *, force: bool = False) -> TallyPlan:
+        """Plan it, and refuse axes without numbers."""
+        del force
+        agreed = averaged_on(self._frame(), strategy_named(self.strategy), len(self.space))
+        return SettingsSum(agreed).plan(among.terms(budget))
+
+    def voted_on(self, planned: TallyPlan, space: Space | None) -> tuple[Space, Objective[Any]]:
+        """Return the candidates, and how a client judges them: as it searches alone."""
+        del planned
+        return space or self.space, self.objective
+
+    def events(self, planned: TallyPlan) -> tuple[Release, ...]:
+        """Return what a ledger must have room for beside the vote."""
+        return (planned.release or NonPrivateRelease("no noise"),)
+
+    def run(self, setting: Setting, budget: Budget, among: Among, run: Run) -> Combination:
+        """Let each client search alone, and combine what they find."""
+        del setting
+        with live_line(run.progress) as report:
+            losses = losses_of_each(
+                self.objective,
+                among.clients,
+                self.space,
+                seeds=[self.seed] * len(among.clients),
+                progress=lambda done, total: report("own searches", done, total),
+            )
+            rows = np.array([[float(value) for value in one.values()] for one in self.space])
+            found = tuple(LocalSearch(rows, -np.asarray(one)) for one in losses)
+        return combine(
+            Searches(self._frame(), found),
+            self.strategy,
+            guarantee="dp",
+            budget=budget,
+            run=replace(run, progress=None, force=False),
+            **among.options,
+        )
+
+    def spent(self, planned: TallyPlan, result: Combination) -> tuple[Release, ...] | None:
+        """Return what was released."""
+        del result
+        return () if planned.release is None else (planned.release,)
+
+    def _frame(self) -> Frame:
+        return Frame.of(self.space, log=True)
+
+
+def check_same(vote: VoteResult, plan: VotePlan, space: Space, ledger: Ledger | None) -> None:
+    """Refuse a vote that is not the one that this plan would hold.
+
+    Raises:
+        ParameterError: It is another one, or is counted elsewhere.
+    """
+    asked = plan.as_mapping()
+    same = (
+        vote.revealed.kind == plan.reveal.kind
+        and vote.terms == plan.terms
+        and vote.space.fingerprint == space.fingerprint
+        and all(vote.plan.get(name) == asked.get(name) for name in _SAME)
     )
+    if not same:
+        raise ParameterError(
+            "the vote that was held is another one: its budget, delta, plan or candidates are not "
+            "those of this division. Go on with the same, or begin anew in another folder."
+        )
+    if ledger is not None and all(entry.id != vote.entry for entry in ledger.entries()):
+        raise ParameterError(
+            f"the vote that was held is not counted in {ledger.path}: go on with its ledger"
+        )

@@ -1,206 +1,193 @@
-"""Tune, then average: Λ, R and c by secret ballot, and the model with them, under one budget."""
+"""A vote and what follows it, under one budget and one ledger.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+Both are planned, and the ledger is asked for both, before the first spends anything; what both
+promise together follows from what both released.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
-from urna.data import Samples, count_records
-from urna.errors import ParameterError
-from urna.local import losses_of_each
-from urna.privacy import Budget, NonPrivateRelease, Release, compose
-from urna.progress import Steps
-from urna.randomness import staged_secrets
-from urna.space import Space
-from urna.study.held import Held, check_same, said_of
-from urna.systems.average import (
-    Blind,
-    LearnerKind,
-    LearnerSettings,
-    ModelResult,
-    Schema,
-    choose,
-    plan_average,
+from urna.privacy import (
+    Budget,
+    NonPrivateRelease,
+    PrivacyStatement,
+    Release,
+    Repeated,
+    Sampled,
+    compose,
 )
-from urna.systems.average import fit as fit_model
-from urna.systems.average.fit import as_samples
-from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
-from urna.systems.vote import VoteResult, VoteSettings, plan_vote, read_again
-from urna.systems.vote.fill import fill_all
-from urna.systems.vote.search import hold_vote
-from urna.tally import Options, Run, SecureAggregation, Summation, Terms
+from urna.privacy.cost import DECLARED, GAUSSIAN, Cost
+from urna.privacy.sampling import sampled_epsilon
+from urna.randomness import staged_secrets
+from urna.study.division import Division
+from urna.study.stages import Among, AverageStage, CombineStage, TrainStage, VoteStage
+from urna.systems.vote import VoteResult, plan_vote
+from urna.tally import Options, Run, SecureAggregation, Summation
 
-__all__ = ["VOTE_SHARE", "TunedModel", "tune_then_fit"]
-
-VOTE_SHARE = 0.1
-"""Part of the budget, as a share of μ², that the vote on settings takes."""
+__all__ = ["Tuned", "tune"]
 
 
 @dataclass(frozen=True, slots=True)
-class TunedModel:
-    """A vote on settings, and the model that was averaged with the winner."""
+class Tuned:
+    """A vote, and what it decided."""
 
+    division: Division
     vote: VoteResult
-    model: ModelResult
-    """Its statement says what both cost together."""
+    result: Any
+    """What followed: a training, a model or a combination."""
+    privacy: PrivacyStatement = field(repr=False)
+    """What both promise together."""
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Return what choosing the settings cost, and what followed alone, as plain values."""
+        return {
+            "division": self.division.as_mapping(),
+            "privacy": self.privacy.as_mapping(),
+            "vote": self.vote.privacy.as_mapping(),
+            "training": self.result.privacy.as_mapping(),
+        }
 
 
-def tune_then_fit(
-    clients: Sequence[Samples | tuple[Any, ...]],
-    schema: Schema,
+def tune(
+    vote: VoteStage,
+    follow: TrainStage | AverageStage | CombineStage,
+    clients: Sequence[Any],
     *,
     budget: Budget,
-    learner: LearnerKind | str = LearnerKind.SOFTMAX,
-    space: Space | None = None,
-    share: float = VOTE_SHARE,
-    group: int = 1,
-    settings: LearnerSettings | None = None,
+    division: Division | None = None,
     summation: Summation | None = None,
-    seed: int = 0,
-    voting: VoteSettings | None = None,
-    held: Held | None = None,
+    say: Callable[[str], None] | None = None,
     run: Run | None = None,
     **options: Unpack[Options],
-) -> TunedModel:
-    """Let clients vote on the settings of blind averaging, then average with the winner.
+) -> Tuned:
+    """Let clients vote on how something is done, and do it with the winner, under one budget.
 
     Guarantee:
-        Vote and model together are (epsilon, delta)-DP for an epsilon of at most the
-        budget's, under the same relation. What each of them costs is fixed before the vote
-        begins (`Reveal.divide`); the settings are the vote's winner. One record, or one
-        client, is in one ballot and one model.
-
-    A client judges settings by its own model under the noise of the mean. Its own is worse than
-    the mean, most of all under a large Λ: where clients are few, or rows nearly parallel (features
-    that are not centred), the defaults may do better.
+        Vote and what follows together are (epsilon, delta)-DP for `budget`, under the same
+        relation. How it is divided is fixed before the vote begins (`Reveal.divide`), and no data
+        decide it. With a ledger both are entered there, each before it happens. One record, or
+        one client, is in one ballot and in what follows.
 
     Args:
+        vote: The vote.
+        follow: What is done with the winner.
         clients: Each client's data.
-        schema: What the tables hold; classes.
-        budget: What vote and model together may cost.
-        learner: `softmax`, `svm` or `logistic`.
-        space: Candidates with axes among `regularisation`, `radius_part` and `clip`; around
-            the defaults if none is given.
-        share: Part of the budget for the vote, as a share of μ².
-        group: Records of one client that are protected together. A ballot is of all of a
-            client's records, so this is no more for the vote.
-        settings: What is not voted on.
-        summation: How ballots and models are added up; securely by default.
-        seed: Public seed of the clients' holdouts.
-        voting: What the vote reveals, and how its winner is read.
-        held: The vote, where it was held before, and what becomes of it.
-        run: Where both are counted and shown, and the model is kept. The ledger is asked for both
-            before the first.
+        budget: What both together may cost.
+        division: How the budget is divided; as what follows says by default. It only fits what it
+            was made to reveal: `divide` is told.
+        summation: How ballots and what follows are added up; securely by default.
+        say: Called with sentences about what was decided.
+        run: Where both are counted and shown, and what follows is kept.
         options: The rest of the terms; see `urna.tally.Terms`.
 
     Raises:
         ParameterError: The parameters cannot be, the vote cannot succeed, or the one that was
-            held is another. Nothing was released.
+            held is another; votes protect clients, or shards of records, not single records as
+            training does. Nothing was released.
         BudgetExceeded: The ledger has no room for both. Nothing was released.
     """
-    if not 0 < share < 1:
-        raise ParameterError(f"the vote's share of the budget lies in (0, 1), got {share}")
-    how, before, run = voting or VoteSettings(), held or Held(), run or Run()
-    reveal, vote, ledger = how.reveal, before.vote, run.ledger
-    data = as_samples(clients)
-    schema.check(data)
-    terms = Terms.of(len(data), budget, **options)
-    summation, secrets = summation or SecureAggregation(), run.secrets
-    report: Steps = run.progress if callable(run.progress) else (lambda what, done, total: None)
-    for_vote, for_model = map(terms.costing, reveal.divide(budget, share))
-    records = [count_records(samples) for samples in data]
-    base = choose(learner, schema, for_model, records, group=group, **(settings or {})).learner
-    if not isinstance(base, Blind):
-        raise ParameterError(
-            "moments have no settings to vote on: the ridge follows from the noise. Name softmax, "
-            "svm or logistic, or leave tuning out"
-        )
-    candidates = space or default_space(base)
-    objective = BlindObjective(base, for_model)
-    objective.check(candidates)
+    run, tell = run or Run(), say or (lambda sentence: None)
+    among = Among(follow.data(clients), summation or SecureAggregation(), options)
+    ledger, chosen = run.ledger, vote.before
+    candidates = len(vote.space) if vote.space is not None else None
+    divided = division or follow.divide(budget, among, vote.settings.reveal, candidates)
+    tell(str(divided))
+    plan: Any = follow.plan(divided.train, among, force=run.force)
+    space, proposed = follow.voted_on(plan, vote.space)
     planned = plan_vote(
-        for_vote,
-        candidates,
-        VoteSettings(reveal=reveal),
-        removes_excess=summation.removes_excess,
+        among.terms(divided.vote),
+        space,
+        vote.settings,
+        removes_excess=among.summation.removes_excess,
     )
-    if not run.force:
-        planned.check_hopeful()
-    ids = (before.entry, run.entry)
-    events = _events(planned.event, base, for_model, summation)
+    vote.check(planned, space, ledger, force=follow.weighs)
     if ledger is not None:
-        ledger.check_relation(terms.adjacency)
-        asked = events if secrets.private else [NonPrivateRelease("scripted secrets")] * 2
-        ledger.check(*asked[vote is not None :], ids=ids[vote is not None :])
-    of_vote, of_model = staged_secrets(secrets, b"vote", b"model")
-    if vote is not None:
-        check_same(vote, planned, candidates, ledger)
-        chosen = vote
-    else:
-        losses = losses_of_each(
-            objective,
-            data,
-            candidates,
-            seeds=[seed] * len(data),
-            progress=lambda done, total: report("evaluating settings", done, total),
-        )
-        ballots = fill_all(losses, planned, of_vote)
-        unread = hold_vote(
-            planned,
-            candidates,
-            ballots,
-            Run(ledger=ledger, entry=before.entry, secrets=of_vote, keep=before.keep),
-            summation=summation,
-        )
-        chosen = read_again(unread, how)
-        if before.keep is not None and chosen is not unread:
-            before.keep(chosen)
-
-    def finished(model: ModelResult) -> ModelResult:
-        return _together(model, chosen, planned.event, share)
-
-    winner = candidate_learner(base, chosen.best)
-    model = fit_model(
-        data,
-        winner.schema,
-        budget=for_model.budget,
-        learner=winner,
-        group=winner.group,
-        summation=summation,
-        run=Run(
+        ledger.check_relation(among.terms(budget).adjacency)
+        asked = [planned.event, *follow.events(plan)]
+        if not run.secrets.private:
+            asked = [NonPrivateRelease("scripted secrets") for _ in asked]
+        if chosen is None:
+            ledger.check(*asked, ids=[vote.entry, run.entry])
+    of_vote, of_rest = staged_secrets(run.secrets, b"vote", follow.script)
+    if chosen is None:
+        counted = Run(
             ledger=ledger,
-            secrets=of_model,
-            entry=run.entry,
-            progress=report,
-            keep=lambda made: run.kept(finished(made)),
-        ),
-        **options,
+            entry=vote.entry,
+            secrets=of_vote,
+            keep=vote.keep,
+            force=vote.force or follow.weighs,
+        )
+        chosen = vote.hold(planned, space, vote.objective or proposed, among, counted)
+        if vote.keep is not None and chosen.decoder is not None:  # counts, and weighed by now
+            vote.keep(chosen)
+    held = chosen
+    tell("the vote chose " + ", ".join(f"{name}={value}" for name, value in held.best.items()))
+
+    def statement(made: Any) -> PrivacyStatement:  # noqa: ANN401 - each stage has its own
+        spent = follow.spent(plan, made)
+        return together(held, planned.event, made.privacy, spent, budget, follow.named(made))
+
+    def joined(made: Any) -> Any:  # noqa: ANN401
+        return follow.joined(made, held, divided.part, statement(made))
+
+    if follow.before is not None:
+        joint = isinstance(follow, CombineStage)
+        privacy = statement(follow.before) if joint else follow.before.privacy
+        return Tuned(divided, held, follow.before, privacy)
+    rest = replace(run, secrets=of_rest, keep=lambda made: run.kept(joined(made)))
+    rest = rest if run.keep is not None else replace(rest, keep=None)
+    result = follow.run(held.best, divided.train, among, rest)
+    return Tuned(divided, held, joined(result), statement(result))
+
+
+def together(
+    vote: VoteResult,
+    event: Release,
+    follow: PrivacyStatement,
+    spent: Sequence[Release] | None,
+    budget: Budget,
+    what: str,
+) -> PrivacyStatement:
+    """Return what a vote and what follows it promise together.
+
+    What they cost is composed, not what they state. Where it is not known what followed released,
+    it kept within its part of the budget, as the vote did: both keep within the whole
+    (`Reveal.divide`).
+    """
+    pure = vote.revealed.counts is None
+    epsilon, accountant = math.inf, "none"
+    if vote.privacy.private and follow.private:
+        epsilon, accountant = budget.epsilon, f"{GAUSSIAN} + {DECLARED}" if pure else GAUSSIAN
+        if spent is not None:
+            epsilon, accountant = _composed(event, spent, budget.delta, follow.accountant)
+    # Why the vote is not private, where it is not; and on whom a winner rests.
+    said = vote.privacy.caveats if pure else vote.privacy.caveats[: not vote.privacy.private]
+    unit = follow.adjacency.unit
+    caveat = f"Epsilon is that of a vote on hyperparameters and of {what} together"
+    caveats = (f"{caveat}, for the same {unit}", *said, *follow.caveats)
+    return replace(
+        follow, epsilon=epsilon, delta=budget.delta, accountant=accountant, caveats=caveats
     )
-    return TunedModel(chosen, finished(model))
 
 
-def _events(vote: Release, base: Blind, terms: Terms, summation: Summation) -> list[Release]:
-    model = plan_average(terms, base, removes_excess=summation.removes_excess).tally.release
-    return [vote, model or NonPrivateRelease("no noise")]
+def _composed(
+    event: Release, spent: Sequence[Release], delta: float, sampled: str
+) -> tuple[float, str]:
+    """Return what releases cost, and by which accountant; sampled rounds compose by losses."""
+    if spent and isinstance(spent[0], Repeated) and isinstance(spent[0].release, Sampled):
+        step, count = spent[0].release, spent[0].rounds
+        return min(_beside(price, step, count).at(delta) for price in event.prices()), sampled
+    found = compose([event, *spent], delta)
+    return found.epsilon, found.accountant
 
 
-def _together(model: ModelResult, vote: VoteResult, event: Release, share: float) -> ModelResult:
-    """Return the model with what it and the vote cost together."""
-    tuned = {
-        "best": vote.best,
-        "candidates": len(vote.space),
-        "confidence": vote.confidence,
-        "share": share,
-        "entry": vote.entry,
-        "epsilon": vote.privacy.epsilon if vote.privacy.private else None,
-    }
-    made = plan_average(
-        model.terms, model.learner, removes_excess=bool(model.plan["removes_excess"])
-    ).tally.release
-    privacy = model.privacy
-    if privacy.private and made is not None:
-        spent = compose([event, made], privacy.delta)
-        privacy = replace(privacy, epsilon=spent.epsilon, accountant=spent.accountant)
-    caveat = "Epsilon is that of the vote on settings and of the model together"
-    rests = () if vote.revealed.counts is not None else said_of(vote)
-    privacy = replace(privacy, caveats=(*privacy.caveats, caveat, *rests))
-    return replace(model, privacy=privacy, tuned=tuned)
+def _beside(first: Cost, step: Sampled, count: int) -> Cost:
+    once = step.release.cost()
+    epsilon = sampled_epsilon(
+        once.mu, step.rate, count, step.delta, replaced=step.replaced, besides=first.mu
+    )
+    return Cost(
+        epsilon=first.epsilon + epsilon, delta=step.delta, slip=first.slip + count * once.slip
+    )

@@ -8,7 +8,7 @@ from urna.data import load
 from urna.errors import ParameterError
 from urna.local import BatchedObjective, CallableObjective, EstimatorObjective
 from urna.local.named import named_object
-from urna.study.objectives import choose_objective
+from urna.study.prepare import choose_objective
 from urna.study.schema import ObjectivePart
 
 DATA = load("wine")

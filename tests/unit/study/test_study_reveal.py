@@ -11,11 +11,11 @@ from urna.data import Samples
 from urna.errors import BudgetExceeded, LedgerError, ParameterError
 from urna.privacy import Budget, Ledger
 from urna.space import Axis, Space
-from urna.study import tune_then_fit
+from urna.study import AverageStage, Division
 from urna.study.file import parse_study
-from urna.study.held import check_same
 from urna.study.plan import plan_study
 from urna.study.prepare import prepare, reveal_of
+from urna.study.stages import check_same
 from urna.systems.average import Schema
 from urna.systems.vote import (
     COUNTS,
@@ -32,6 +32,7 @@ BUDGET = Budget(4.0, 1e-5)
 SPACE = Space(lr=Axis.log([0.01, 0.1, 1.0]))
 HELPER = "hospital-7"
 ALONE = Reveal("winner", HELPER)
+AVERAGE = AverageStage(Schema(4, (0, 1, 2)))
 LEAST = '[data]\nsource = "digits"\n[privacy]\nepsilon = 1\ndelta = 1e-5\n[vote]\n'
 WINNER = f'{LEAST}opens = "winner"\nhelper = "{HELPER}"\n'
 FLOWER = '[engine]\nkind = "flower"\n'
@@ -160,24 +161,26 @@ def test_settings_of_an_average_are_chosen_by_a_winner_alone(tmp_path: Path) -> 
     ledger = Ledger.open(tmp_path / "ledger", BUDGET)
     kept: list[Any] = []
     space = Space(regularisation=[1e-5, 0.05, 3e-6])
-    common: dict[str, Any] = {"budget": BUDGET, "space": space, "share": 0.5, "ledger": ledger}
-    done = tune_then_fit(
-        clients(60),
-        Schema(4, (0, 1, 2)),
-        **tuned(common, reveal=ALONE, entries=("vote", "model"), between=kept.append),
-    )
-    again: dict[str, Any] = {"reveal": ALONE, "entries": ("vote", "model")}
+    common: dict[str, Any] = {
+        "budget": BUDGET,
+        "space": space,
+        "division": Division.of(BUDGET, 0.5, ALONE),
+        "ledger": ledger,
+        "reveal": ALONE,
+        "entries": ("vote", "model"),
+    }
+    done = tuned(AVERAGE, clients(60), common, between=kept.append)
     assert done.vote.revealed.kind == "winner"
     assert kept == [done.vote]
-    assert done.model.learner.as_mapping()["regularisation"] == done.vote.best["regularisation"]
-    assert done.model.privacy.epsilon == pytest.approx(ledger.spent().epsilon, rel=1e-3)
-    assert 3.9 < done.model.privacy.epsilon <= 4.0
-    assert f"{HELPER} not colluding" in str(done.model.privacy)
+    assert done.result.learner.as_mapping()["regularisation"] == done.vote.best["regularisation"]
+    assert done.result.privacy.epsilon == pytest.approx(ledger.spent().epsilon, rel=1e-3)
+    assert 3.9 < done.result.privacy.epsilon <= 4.0
+    assert f"{HELPER} not colluding" in str(done.result.privacy)
     assert [entry.id for entry in ledger.entries()] == ["vote", "model"]
     with pytest.raises(LedgerError, match=r"'model' .* was revealed already"):
-        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), **tuned(again | common, vote=done.vote))
+        tuned(AVERAGE, clients(60), common, vote=done.vote)
     with pytest.raises(LedgerError, match=r"'vote' .* was revealed already"):
-        tune_then_fit(clients(60), Schema(4, (0, 1, 2)), **tuned(again | common))
+        tuned(AVERAGE, clients(60), common)
     assert len(ledger.entries()) == 2
 
 
@@ -187,29 +190,22 @@ def test_a_vote_that_was_held_is_not_held_again_for_the_average(tmp_path: Path) 
     common: dict[str, Any] = {
         "budget": BUDGET,
         "space": Space(regularisation=[1e-5, 0.05, 3e-6]),
-        "share": 0.5,
+        "division": Division.of(BUDGET, 0.5, ALONE),
         "ledger": ledger,
         "reveal": ALONE,
         "entries": ("vote", "model"),
     }
     with pytest.raises(KeyboardInterrupt):
-        tune_then_fit(
-            clients(60), Schema(4, (0, 1, 2)), **tuned(common, between=kept.append, keep=killed)
-        )
+        tuned(AVERAGE, clients(60), common, between=kept.append, keep=killed)
     vote = VoteResult.read(kept[0].as_mapping())
-    again = tune_then_fit(clients(60), Schema(4, (0, 1, 2)), **tuned(common, vote=vote))
+    again = tuned(AVERAGE, clients(60), common, vote=vote)
     assert again.vote == vote
     assert len(ledger.entries()) == 2
 
 
 def test_what_only_counts_have_is_refused_in_python_as_well() -> None:
     with pytest.raises(ParameterError, match="leave `decoder` out"):
-        tune_then_fit(
-            clients(10),
-            Schema(4, (0, 1, 2)),
-            budget=BUDGET,
-            **tuned(reveal=ALONE, decoder=ArgmaxDecoder()),
-        )
+        tuned(AVERAGE, clients(10), budget=BUDGET, reveal=ALONE, decoder=ArgmaxDecoder())
     with pytest.raises(ParameterError, match="the selection names other"):
         voted(selection=HelperSelection("other"))
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from grouped import tuned as grouped
+from grouped import tuned as tuned_with
 
 from urna.data import Samples
 from urna.errors import BudgetExceeded, ParameterError
 from urna.privacy import Adjacency, Budget, Ledger
 from urna.randomness import ScriptedSecrets
 from urna.space import Space
-from urna.study import tune_then_fit
+from urna.study import AverageStage, Division, Tuned
 from urna.systems.average import Schema, Sizes
 from urna.systems.average.objective import BlindObjective, candidate_learner, default_space
 from urna.tally import ClearSummation
@@ -31,14 +31,17 @@ def clients(count: int, records: int = 20) -> list[Samples]:
     return made
 
 
-def tuned(parts: list[Samples], **more: Any) -> Any:
-    settings: dict[str, Any] = {
+def tuned(parts: list[Samples], **more: Any) -> Tuned:
+    said: dict[str, Any] = {
         "budget": Budget(4.0, 1e-5),
         "adjacency": RECORD,
         "summation": ClearSummation(),
         **more,
     }
-    return tune_then_fit(parts, SCHEMA, **grouped(settings))
+    stage = AverageStage(SCHEMA, said.pop("learner", "softmax"), settings=said.pop("own", {}))
+    if "share" in said:
+        said["division"] = Division.of(said["budget"], said.pop("share"))
+    return tuned_with(stage, parts, said)
 
 
 def test_vote_and_model_share_one_budget(tmp_path: Path) -> None:
@@ -47,14 +50,14 @@ def test_vote_and_model_share_one_budget(tmp_path: Path) -> None:
     done = tuned(clients(60), ledger=ledger, between=kept.append, keep=kept.append)
     assert [type(k).__name__ for k in kept] == ["VoteResult", "VoteResult", "ModelResult"]
     vote, model = (entry.id for entry in ledger.entries())
-    assert (done.vote.entry, done.model.entry) == (vote, model)
+    assert (done.vote.entry, done.result.entry) == (vote, model)
     # The statement is that of both, and the ledger's.
-    assert done.model.privacy.epsilon == pytest.approx(ledger.spent().epsilon, rel=1e-3)
-    assert 3.5 < done.model.privacy.epsilon <= 4.0
-    assert done.model.privacy.epsilon > done.vote.privacy.epsilon
-    assert done.model.learner.regularisation == done.vote.best["regularisation"]
-    assert done.model.tuned["best"] == done.vote.best
-    assert "together" in str(done.model)
+    assert done.result.privacy.epsilon == pytest.approx(ledger.spent().epsilon, rel=1e-3)
+    assert 3.5 < done.result.privacy.epsilon <= 4.0
+    assert done.result.privacy.epsilon > done.vote.privacy.epsilon
+    assert done.result.learner.regularisation == done.vote.best["regularisation"]
+    assert done.result.tuned["best"] == done.vote.best
+    assert "together" in str(done.result)
     with pytest.raises(BudgetExceeded):
         tuned(clients(60), ledger=ledger)
     assert len(ledger.entries()) == 2
@@ -71,12 +74,12 @@ def test_a_good_setting_wins_against_hopeless_ones() -> None:
     space = Space(regularisation=[1e-5, 0.05, 3e-6])
     done = tuned(clients(80), space=space, secrets=ScriptedSecrets(b"good"), share=0.5)
     assert done.vote.best["regularisation"] == 0.05
-    assert not done.model.privacy.private
+    assert not done.result.privacy.private
 
 
 def test_losses_are_finite_but_for_who_cannot_vote() -> None:
-    base = tuned(clients(20), secrets=ScriptedSecrets(b"losses")).model.learner
-    terms = tuned(clients(20), secrets=ScriptedSecrets(b"losses")).model.terms
+    base = tuned(clients(20), secrets=ScriptedSecrets(b"losses")).result.learner
+    terms = tuned(clients(20), secrets=ScriptedSecrets(b"losses")).result.terms
     objective, space = BlindObjective(base, terms), default_space(base)
     odd = [clients(1)[0], Samples(np.zeros((1, 4)), np.array([0]))]
     losses = objective.losses_of_clients(odd, space, seeds=[1, 1])
@@ -92,7 +95,7 @@ def test_losses_are_finite_but_for_who_cannot_vote() -> None:
         {"share": 1.0},
         {"space": Space(depth=[1, 2])},
         {"space": Space(regularisation=[-1.0, 2.0])},
-        {"settings": {"sizes": Sizes.SMALLEST, "points": -1}},
+        {"own": {"sizes": Sizes.SMALLEST, "points": -1}},
     ],
     ids=["moments", "share", "axis", "value", "points"],
 )
@@ -104,7 +107,7 @@ def test_what_cannot_be_is_refused_before_the_vote(tmp_path: Path, wrong: dict[s
 
 
 def test_candidates_set_radius_and_clip_as_said() -> None:
-    base = tuned(clients(20), secrets=ScriptedSecrets(b"x")).model.learner
+    base = tuned(clients(20), secrets=ScriptedSecrets(b"x")).result.learner
     made = candidate_learner(base, {"clip": 2.0, "regularisation": 0.5, "radius_part": 0.1})
     assert made.schema.rows.clip == 2.0
     assert made.radius == pytest.approx(0.1 * 2**0.5 * 2.0 / 0.5, rel=1e-3)
@@ -116,4 +119,4 @@ def test_a_vote_that_cannot_succeed_is_not_held_unless_asked_for(tmp_path: Path)
     with pytest.raises(ParameterError, match="cannot succeed"):
         tuned(clients(5), **hopeless)
     assert not ledger.entries()
-    assert tuned(clients(5), **hopeless, force=True).model.took_part == 5
+    assert tuned(clients(5), **hopeless, force=True).result.took_part == 5

@@ -18,9 +18,8 @@ from urna.local import Recipe
 from urna.privacy import Budget, Cover, Ledger
 from urna.randomness import OsSecrets
 from urna.space import Axis, Space
-from urna.study import divide, tune_and_train
-from urna.study.dry_run import DryRun
-from urna.study.tune_and_train import Division
+from urna.study import Division, TrainStage, divide
+from urna.study.division import DryRun
 from urna.systems.train import Sampling, Settings, TorchLearner
 
 BUDGET = Budget(6.0, 1e-3)
@@ -53,29 +52,16 @@ def test_more_noise_never_helps_the_dry_run_much() -> None:
 def test_the_winner_trains_the_model_within_one_budget() -> None:
     said: list[str] = []
     learner = TorchLearner(linear, Recipe(epochs=1, batch_size=8), device="cpu")
-    done = tune_and_train(
-        learner,
-        CLIENTS,
-        budget=BUDGET,
-        rounds=3,
-        settings=Settings(),
-        announce=said.append,
-        **tuned(secrets=OsSecrets(), force=True),
-    )
+    stage = TrainStage(learner, 3)
+    done = tuned(stage, CLIENTS, budget=BUDGET, say=said.append, secrets=OsSecrets(), force=True)
     assert done.privacy.epsilon <= BUDGET.epsilon
     assert math.isfinite(done.privacy.epsilon)
-    assert done.training.privacy.epsilon < BUDGET.epsilon
+    assert done.result.privacy.epsilon < BUDGET.epsilon
     assert done.vote.privacy.epsilon < BUDGET.epsilon
     assert any(line.startswith("the vote chose lr=") for line in said)
     # A vote that was paid for is not held again.
-    again = tune_and_train(
-        learner,
-        CLIENTS,
-        budget=BUDGET,
-        rounds=3,
-        division=done.division,
-        **tuned(vote=done.vote, force=True),
-    )
+    held = {"budget": BUDGET, "vote": done.vote, "force": True}
+    again = tuned(stage, CLIENTS, held, division=done.division)
     assert again.vote is done.vote
     vote, train = done.division.vote, done.division.train
     for other in (
@@ -83,34 +69,13 @@ def test_the_winner_trains_the_model_within_one_budget() -> None:
         replace(done.division, vote=Budget(vote.epsilon, vote.delta / 2)),
     ):
         with pytest.raises(ParameterError, match="the vote that was held is another one"):
-            tune_and_train(
-                learner,
-                CLIENTS,
-                budget=BUDGET,
-                rounds=3,
-                division=other,
-                **tuned(vote=done.vote, force=True),
-            )
+            tuned(stage, CLIENTS, held, division=other)
+    rates = Space(lr=Axis.log([0.1, 0.2, 0.3, 0.4, 0.5]))
     with pytest.raises(ParameterError, match="the vote that was held is another one"):
-        tune_and_train(
-            learner,
-            CLIENTS,
-            budget=BUDGET,
-            rounds=3,
-            division=done.division,
-            space=Space(lr=Axis.log([0.1, 0.2, 0.3, 0.4, 0.5])),
-            **tuned(vote=done.vote, force=True),
-        )
+        tuned(stage, CLIENTS, held, division=done.division, space=rates)
     # Nobody hides what a division that is not one costs.
     twice = replace(done.division, train=BUDGET)
-    dear = tune_and_train(
-        learner,
-        CLIENTS,
-        budget=BUDGET,
-        rounds=3,
-        division=twice,
-        **tuned(vote=done.vote, force=True),
-    )
+    dear = tuned(stage, CLIENTS, held, division=twice)
     assert dear.privacy.epsilon > BUDGET.epsilon
     assert train.epsilon < BUDGET.epsilon
 
@@ -120,44 +85,38 @@ def test_nothing_is_spent_on_a_vote_whose_training_cannot_follow(tmp_path: Path)
     room = Ledger.open(tmp_path / "ledger", Budget(2.0, 1e-3))
     division = Division(0.1, Budget(1.8, 1e-3), Budget(5.0, 1e-3), ())
     with pytest.raises(BudgetExceeded):
-        tune_and_train(
-            learner,
+        tuned(
+            TrainStage(learner, 3),
             CLIENTS,
             budget=BUDGET,
-            rounds=3,
             division=division,
-            **tuned(ledger=room, force=True),
+            ledger=room,
+            force=True,
         )
     assert room.entries() == []
     hopeless = Division(0.1, Budget(1.8, 1e-3), Budget(0.5, 1e-3), ())
     wide = TorchLearner(lambda: nn.Linear(4, 4000), device="cpu")
     with pytest.raises(ParameterError, match="the noise of all rounds together"):
-        tune_and_train(
-            wide, CLIENTS, budget=BUDGET, rounds=3, division=hopeless, **tuned(ledger=room)
-        )
+        tuned(TrainStage(wide, 3), CLIENTS, budget=BUDGET, division=hopeless, ledger=room)
     assert room.entries() == []
 
 
 def test_a_vote_and_sampled_rounds_are_composed_by_their_losses() -> None:
     learner = TorchLearner(linear, Recipe(epochs=1, batch_size=8), device="cpu")
-    done = tune_and_train(
-        learner,
+    done = tuned(
+        TrainStage(learner, 3, Settings(sampling=Sampling.of("poisson", "0.5"))),
         CLIENTS,
         budget=BUDGET,
-        rounds=3,
-        settings=Settings(sampling=Sampling.of("poisson", "0.5")),
         division=Division(0.2, Budget(2.196, 1e-3), Budget(5.199, 1e-3), ()),
-        **tuned(force=True),
+        force=True,
     )
-    assert done.training.privacy.epsilon < done.privacy.epsilon <= BUDGET.epsilon
+    assert done.result.privacy.epsilon < done.privacy.epsilon <= BUDGET.epsilon
 
 
 def test_votes_protect_no_single_records() -> None:
     with pytest.raises(ParameterError, match="needs shards"):
-        tune_and_train(
-            TorchLearner(linear),
+        tuned(
+            TrainStage(TorchLearner(linear), 2, Settings(clip=1.0, record_clip=0.5)),
             CLIENTS,
             budget=BUDGET,
-            rounds=2,
-            settings=Settings(clip=1.0, record_clip=0.5),
         )

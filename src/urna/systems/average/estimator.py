@@ -36,7 +36,7 @@ _CLONED = (
     "a clone of a private estimator is not fitted: grid searches, cross-validation and ensembles "
     "fit clones many times and look at scores on rows that were held out, and the epsilon of one "
     "fit covers neither. Make a new {name} with the settings you want and fit it once; let "
-    "clients vote on settings with `urna.study.tune_then_fit` or `urna average --tune`; or name a "
+    "clients vote on settings with `urna.study.tune` or `urna average --tune`; or name a "
     "random_state, for public data: the model is then NOT PRIVATE"
 )
 

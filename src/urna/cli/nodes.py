@@ -1,19 +1,106 @@
-"""`urna policy`: a node's own limits, written to be edited and read to be checked."""
+"""`urna keys`, `urna policy`, `urna helper`: what a node has of its own, and who it is."""
 
+import hashlib
 import json
+import os
+import shlex
+import shutil
+import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from urna.cli.output import Format, FormatOption, of_flower, print_json, results
+from urna.cli.output import Format, FormatOption, of_flower, print_json, print_table, results, table
 from urna.errors import OutputError, ParameterError, UrnaError
 from urna.files import write_whole
 from urna.privacy import Budget, Ledger
 from urna.privacy.budget import rounded_down, rounded_up
+from urna.randomness import OsSecrets
 
-__all__ = ["policy"]
+__all__ = ["helper", "keys", "policy"]
+
+keys = typer.Typer(
+    help="Make an identity key, collect a directory of keys, show either.", no_args_is_help=True
+)
+
+
+@keys.command("make")
+def make_key(
+    name: Annotated[str, typer.Argument(help="The node's name, as others will know it.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="File to write; NAME.key by default.")
+    ] = None,
+    form: FormatOption = Format.TEXT,
+) -> None:
+    """Make an identity key for NAME; print the line that others need."""
+    key = of_flower("identities").NodeKey.draw(name, OsSecrets())
+    path = output or Path(f"{name}.key")
+    key.write(path)
+    if form is Format.JSON:
+        public = of_flower("identities").write_public_key(key.public)
+        print_json({"name": key.name, "public": public, "file": str(path)})
+        return
+    typer.echo(f"written: {path} (secret; keep it on this machine)", err=True)
+    typer.echo(key.public_line)
+
+
+@keys.command()
+def collect(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Directories, key files or files of public lines.")
+    ],
+    output: Annotated[Path, typer.Option("--output", help="Directory file to write.")],
+    form: FormatOption = Format.TEXT,
+) -> None:
+    """Collect public keys from SOURCES into one directory file.
+
+    A name that appears with two different keys is refused: somebody must find out which is
+    right, by a way the server does not control.
+    """
+    known = of_flower("identities")
+    found: dict[str, bytes] = {}
+    for source in sources:
+        for name, key in known.read_public_keys(source).items():
+            if found.setdefault(name, key) != key:
+                raise ParameterError(f"{source}: {name!r} has another key than before")
+    directory = known.DirectoryFile(found)
+    write_whole(output, directory.as_toml())
+    if form is Format.JSON:
+        found_names = sorted(found)
+        print_json({"file": str(output), "names": found_names, "fingerprint": _fingerprint(found)})
+        return
+    typer.echo(f"written: {output}, {len(found)} keys, fingerprint {_fingerprint(found)}")
+
+
+@keys.command("show")
+def show_keys(
+    file: Annotated[Path, typer.Argument(help="A key file or a directory.")],
+    output: FormatOption = Format.TEXT,
+) -> None:
+    """Show the public keys in FILE and their fingerprint, to be compared by telephone."""
+    known = of_flower("identities")
+    found = known.read_public_keys(file)
+    written = {name: known.write_public_key(key) for name, key in sorted(found.items())}
+    if output is Format.JSON:
+        print_json({"keys": written, "fingerprint": _fingerprint(found)})
+        return
+    rows = table(f"{file}: {len(found)} keys", "name", "public key")
+    for name, key in written.items():
+        rows.add_row(name, key)
+    console = results()
+    print_table(rows)
+    console.print(f"fingerprint: {_fingerprint(found)}")
+
+
+def _fingerprint(found: Mapping[str, bytes]) -> str:
+    """Return a short digest of all names and keys: equal directories have equal ones."""
+    lines = "".join(f"{name} {key.hex()}\n" for name, key in sorted(found.items()))
+    digest = hashlib.sha256(b"urna directory\0" + lines.encode()).hexdigest()[:32]
+    return " ".join(digest[start : start + 4] for start in range(0, len(digest), 4))
+
 
 policy = typer.Typer(help="Write a node's policy, or show what one allows.", no_args_is_help=True)
 
@@ -35,8 +122,8 @@ _GRANTS = {
 }
 
 
-@policy.command()
-def make(
+@policy.command("make")
+def make_policy(
     file: Annotated[Path, typer.Argument(help="File to write.")] = Path("policy.toml"),
     epsilon: Annotated[
         float, typer.Option("--epsilon", help="For the lifetime of the data set.")
@@ -92,8 +179,8 @@ def make(
     typer.echo(f"written: {file}; start the node with --node-config 'urna-policy=\"{file}\"'")
 
 
-@policy.command()
-def show(
+@policy.command("show")
+def show_policy(
     file: Annotated[Path, typer.Argument(help="A policy file.")],
     output: FormatOption = Format.TEXT,
 ) -> None:
@@ -172,3 +259,47 @@ def try_app(
         print_json({"tried": told, "charged": 0})
         return
     typer.echo("\n".join([*told, "nothing was charged, and nothing has left this node"]))
+
+
+def helper(
+    context: typer.Context,
+    policy: Annotated[
+        Path,
+        typer.Argument(help="The helper's own policy: it grants winner, verified, or both."),
+    ],
+    show: Annotated[
+        bool, typer.Option(help="Print the SuperNode's command, start nothing.")
+    ] = False,
+) -> None:
+    """Start a SuperNode that helps to open winners, under POLICY and its ledger.
+
+    Everything else (--superlink, --root-certificates, --auth-supernode-private-key, …) is handed
+    to flower-supernode as it is. The helper has no data and no ballot.
+    """
+    held = of_flower("policy").Policy.read(policy)
+    key = held.node_key()
+    grants = [grant for kind in ("winner", "verified") if (grant := held.grants.get(kind))]
+    if key is None:
+        raise ParameterError(
+            "a helper proves who it is: name its identity key and its directory under [identity]"
+        )
+    if not any(grant.names is None or key.name in grant.names for grant in grants):
+        raise ParameterError(
+            f"the policy {policy} grants no help: add [grant.winner], or [grant.verified] for "
+            f"verified ballots, with names = ['{key.name}']"
+        )
+    config = f'{of_flower("votes").HELPER_KEY}=true urna-policy="{policy.resolve()}"'
+    command = [_supernode(), *context.args, "--node-config", config]
+    if show:
+        typer.echo(shlex.join(command))
+        return
+    sys.stdout.flush()
+    os.execv(command[0], command)  # noqa: S606 - the SuperNode takes this process's place
+
+
+def _supernode() -> str:
+    beside = Path(sys.executable).with_name("flower-supernode")
+    found = str(beside) if beside.exists() else shutil.which("flower-supernode")
+    if found is None:
+        raise ParameterError("flower-supernode is not there: pip install 'urna[flower]'")
+    return found

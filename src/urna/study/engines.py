@@ -1,20 +1,25 @@
-"""A study in a real Flower federation: the app it needs, and one call that runs it.
+"""Run a study where its engine says: in this process, in Flower's simulation or in a federation.
 
-`flwr run` carries the app to the SuperLink and the nodes. The app holds the study file and two
-lines for each side; everything else is Urna's, which is installed there.
+`flwr run` carries an app to the SuperLink and the nodes of a federation. The app holds the study
+file and two lines for each side; everything else is Urna's, which is installed there.
 """
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from urna.errors import OutputError, ParameterError, ProtocolError
 from urna.files import check_folder, write_whole
 from urna.study.file import Study
+from urna.study.journal import Journal
+from urna.study.prepare import prepare
+from urna.study.run import Hooks, StudyOutcome, StudyRun, files_in, opened, outcome_of, run_stages
 
-__all__ = ["run_in_federation", "write_app"]
+__all__ = ["run_in_federation", "run_study", "write_app"]
 
 _PROJECT = """\
 [build-system]
@@ -67,7 +72,7 @@ from pathlib import Path
 from flwr.serverapp import ServerApp
 
 import urna
-from urna.study.serve import serve_study
+from urna.study.server import serve_study
 
 app = ServerApp()
 
@@ -82,6 +87,70 @@ def main(grid, context):
 '''
 
 _SEE = "the log of its ServerApp says why"
+
+
+def run_study(
+    study: Study, *, version: str, cache: Path | None = None, hooks: Hooks | None = None
+) -> StudyOutcome:
+    """Run a study, or go on with one that was interrupted.
+
+    Guarantee:
+        Everything that is released is together (epsilon, delta)-DP for the study's budget under
+        its relation, and is counted in the study's ledger before it happens, once, however often
+        the run was killed. A result is on disk before it is shown.
+
+    Assumes:
+        A process that was killed between opening a sum and writing it down has shown it to
+        nobody: it was in this process alone. Results are read from the folder. Its ledger is
+        the one that counted before, not an older copy.
+
+    Args:
+        study: The study.
+        version: Of Urna, for the journal.
+        cache: Where local losses are kept on this machine; None keeps none.
+        hooks: Who is told what.
+
+    Raises:
+        ParameterError: The study cannot be run, the plan is hopeless, or the folder holds
+            another study. Nothing was spent.
+        BudgetExceeded: A ledger has no room. Nothing was released.
+        LedgerError: The ledger knows of a result that the folder does not hold: the folder is a
+            copy, or an older one. Nothing was released.
+    """
+    told = hooks or Hooks()
+    if not study.engine.federation:
+        kind = _simulated(study) if study.engine.kind == "flower" else StudyRun
+        return run_stages(
+            study, version, lambda journal: kind(prepare(study), journal, told, cache)
+        )
+    with opened(study, version) as journal:
+        if (found := outcome_of(journal)) is not None:
+            return found
+    # Not held any longer: the ServerApp that the federation starts holds the folder.
+    run_in_federation(study, say=told.say)
+    journal = Journal.open(study, version)
+    journal.check()
+    found = outcome_of(journal)
+    if found is None:
+        raise ParameterError(f"the study in {journal.folder} is not finished: run it again")
+    # The server had nobody to draw the page.
+    told.page(study.folder / "report.html", found, study.title or study.path.stem)
+    return replace(found, files=files_in(journal.folder), again=False)
+
+
+def _simulated(study: Study) -> type[StudyRun]:
+    """Return what holds the stages in Flower's simulation."""
+    # Read when Flower and Ray are first imported, so not at the top of a file.
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares a warning
+    try:
+        from urna.study.server import SimulatedRun  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise study.error(
+            "engine.kind", "the Flower engine needs Flower: pip install 'urna[flower]'"
+        ) from error
+    return SimulatedRun
 
 
 def write_app(study: Study, folder: Path) -> Path:
