@@ -42,6 +42,7 @@ __all__ = ["RENAMED", "Study", "as_toml", "make_study", "parse_study", "read_stu
 
 _LONGEST_NAME = 64
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_IN_MEMORY = ("sampling", "part", "record_clip", "validate", "stop_early", "tail")
 _BROKEN = re.compile(r"\(at line (\d+), column \d+\)")
 
 RENAMED: Mapping[str, str] = {
@@ -437,6 +438,9 @@ def _clashes_over_flower(study: Study) -> Iterator[tuple[str, str]]:
             str(study.follow),
             f'`{study.follow}`{alone} runs in memory: say kind = "memory" under [engine]',
         )
+    for name in _IN_MEMORY if study.follow is Follow.TRAIN else ():
+        if _said(study.train, name):
+            yield f"train.{name}", f"`{name}` is of trainings in memory: leave it out over Flower"
     if study.privacy.summation != "secure":
         yield "privacy.summation", "over Flower ballots are always summed by masks"
     if study.privacy.server == "dishonest" and not engine.federation:

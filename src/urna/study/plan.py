@@ -122,8 +122,10 @@ def plan_study(prepared: Prepared, *, compared: bool = True) -> StudyPlan:
         said = tuple(_advice_on(planned)) if isinstance(planned, TrainPlan) else ()
         if not study.votes:
             return StudyPlan(study, clients, 0, None, None, rest, {}, None, said)
-        own = stage is None or prepared.space is not None
-        space = prepared.candidates if own else stage.voted_on(planned, None)[0]
+        if stage is None or prepared.space is not None:
+            space = prepared.candidates
+        else:
+            space, _ = stage.voted_on(planned, None)
         budget = privacy.budget if division is None else division.vote
         vote = _vote(study, terms.costing(budget), space, reveal_of(study))
     openings = _openings(study, terms, division, space) if compared else None

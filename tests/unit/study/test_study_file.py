@@ -77,6 +77,7 @@ def test_lines_are_found() -> None:
         ("[engine]\nfederation = 'here'", "study.toml:7: a federation is Flower's"),
         ("[engine]\nkind = 'flower'\nfederation = 'here'", "study.toml:8: a federation must name `nodes`"),
         ("[engine]\nkind = 'flower'\n[vote]\nsummation = 'clear'", "study.toml:9: over Flower ballots are always summed by masks"),
+        ("[vote]\n[train]\nvalidate = true\n[engine]\nkind = 'flower'", "study.toml:8: `validate` is of trainings in memory"),
         ("[then]\nwhat = 'combine'\n[engine]\nkind = 'flower'", "study.toml:7: `combine` runs in memory"),
         ("[space]\nlr = 5", "study.toml:7: axis 'lr': an axis takes a list of values"),
         ("[space]\nlr = { kind = 'lgo', values = [1] }", "study.toml:7: axis 'lr': unknown kind of axis 'lgo'"),
