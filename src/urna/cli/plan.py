@@ -320,9 +320,6 @@ def _plan_training(
     said: Said,
     clients: Annotated[int, typer.Option(help="How many clients there are in all.")],
     dimension: Annotated[int, typer.Option(help="How many parameters the model has.")],
-    ring_bits: Annotated[
-        int | None, typer.Option(help="16, 32 or 64; the narrowest that works by default.")
-    ] = None,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Show the noise, ring, bytes and time of a training. Nothing is spent."""
@@ -334,7 +331,6 @@ def _plan_training(
         budget=asked.privacy.budget,
         rounds=asked.train.rounds,
         settings=settings_of(asked),
-        ring_bits=ring_bits,
         **asked.privacy.options,
     )
     if not asked.train.force:
