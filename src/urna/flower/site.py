@@ -50,7 +50,7 @@ class Mounted:
     """
 
     def __init__(self, answer: Callable[[Letter, Context], Reply], action: str = ACTION) -> None:
-        self._answer, self._action = answer, action
+        self.answer, self._action = answer, action
 
     def mount(self, app: ClientApp) -> None:
         """Let a ClientApp take part. What it does already is left alone."""
@@ -61,7 +61,7 @@ class Mounted:
         """Answer one message of a server."""
         try:
             letter = Letter.read(message.content)
-            reply = self._answer(letter, context)
+            reply = self.answer(letter, context)
         except UrnaError as error:
             plain = isinstance(error, ProtocolError | Refused) and error.__cause__ is None
             reply = Reply.refusal(_public_reason(error), "" if plain else trace_of(error))

@@ -10,6 +10,7 @@ from urna.data import Samples
 from urna.errors import ParameterError
 from urna.flower import Helper, Participant, Updates, Votes
 from urna.flower.learning import LearnerTraining
+from urna.flower.messages import Letter, Reply
 from urna.flower.site import Mounted
 from urna.flower.vote_subject import kind_of
 from urna.flower.votes import HELPER_KEY
@@ -51,19 +52,15 @@ def participant_of(
     if prepared.study.follow is Follow.TRAIN:
         contributors.append(Updates(LearnerTraining(_LearnerOf(prepared), data)))
     part = Participant(contributors, policy=policy, script=script)
-    return _OrHelper(part, Helper(policy=policy)) if reveal.winner else part
+    if not reveal.winner:
+        return part
+    helper = Helper(policy=policy)
 
-
-class _OrHelper(Mounted):
-    """A node of a study that is told by its own configuration whether it votes or helps."""
-
-    def __init__(self, part: Participant, helper: Helper) -> None:
-        self._part, self._helper = part, helper
-
-    def handle(self, message: Any, context: Any) -> Any:  # noqa: ANN401 - Flower's
-        """Answer one message of a server, as what this node is."""
+    def answer(letter: Letter, context: Any) -> Reply:  # noqa: ANN401 - Flower's
         helps = context.node_config.get(HELPER_KEY) is True
-        return (self._helper if helps else self._part).handle(message, context)
+        return (helper if helps else part).answer(letter, context)
+
+    return Mounted(answer)
 
 
 def node_of(path: Path, *, policy: str = "policy.toml") -> Mounted:
