@@ -34,8 +34,8 @@ from urna.systems.average import ModelResult
 from urna.systems.average import model_card as average_card
 from urna.systems.combine import Combination
 from urna.systems.train import RoundReport, TrainResult
-from urna.systems.train.card import model_card as train_card
 from urna.systems.train.checkpoint import write_model
+from urna.systems.train.result import model_card as train_card
 from urna.systems.vote import DecoderKind, VoteResult, VoteSettings, read_again, search
 from urna.systems.vote.kernels import describe_structure
 from urna.systems.vote.result import UNREAD
