@@ -60,6 +60,11 @@ class Announced(Protocol):
         ...
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Who takes part; empty while gathering."""
+        ...
+
+    @property
     def offer(self) -> bytes:
         """A digest of what is offered, whoever takes part in the end."""
         ...

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from flwr.app import Context
 from flwr.serverapp import Grid
@@ -41,12 +41,8 @@ _log = logging.getLogger(__name__)
 class AverageSubject:
     """A model from one message of every node."""
 
+    kind: ClassVar[str] = "average"
     learner: AverageLearner
-
-    @property
-    def kind(self) -> str:
-        """Its name in announcements and policies."""
-        return "average"
 
     @property
     def label(self) -> str:
@@ -206,11 +202,4 @@ def average(
             privacy = replace(privacy, caveats=caveats)
         return replace(made, lost=dict(sums.lost), faults=dict(sums.faults), privacy=privacy)
 
-    results: list[ModelResult] = []
-
-    def take(released: Released) -> None:
-        results.append(read(released))
-        run.kept(results[0])
-
-    sums.round(keep=take)
-    return results[0]
+    return sums.result(read, run.kept)

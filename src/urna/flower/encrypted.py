@@ -28,7 +28,6 @@ from urna.flower.memory import forget, store, stored
 from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Grant, Policy
 from urna.flower.site import Mounted, Site, seed_of
-from urna.flower.transcript import presence
 from urna.flower.transport import Deadlines, Progress
 from urna.local.generators import own_generators
 from urna.protocols.secagg import Directory, Identity
@@ -102,12 +101,14 @@ class EncryptedParty(Mounted):
             grant = policy.check_exact(announcement, announcement.digest)
         except ParameterError as error:
             raise Refused("what is announced cannot be planned") from error
-        name = self._site.name_in(announcement, policy, context)
         if letter.kind is Kind.ANNOUNCE:
-            key = policy.node_key() if announcement.signed else None
-            proof = b"" if key is None else key.sign(presence(announcement, name))
-            return Reply(name=name, proof=proof)
-        party, signer = _place(announcement, name, policy)
+            return self._site.present(announcement, policy, context)
+        name = self._site.name_in(announcement, policy, context)
+        if name not in announcement.names:
+            raise Refused("this node is not among those who take part")
+        party = announcement.names.index(name)
+        known = self._site.identity(announcement, party, policy)
+        signer = None if known is None else _Signer(known[1], known[0])
         with own_generators(seed_of(context)):  # the same search at every stage
             search = self._search(context)
         run = RunName(announcement.task, announcement.digest)
@@ -143,25 +144,6 @@ class _Signer(_Verifier):
     def sign(self, message: bytes) -> bytes:
         """Return the node's signature."""
         return self.identity.sign(message)
-
-
-def _place(
-    announcement: ExactAnnouncement, name: str, policy: Policy
-) -> tuple[int, _Signer | None]:
-    """Return the node's place in a run, and who signs there."""
-    if name not in announcement.names:
-        raise Refused("this node is not among those who take part")
-    party = announcement.names.index(name)
-    key, directory = policy.node_key(), policy.directory_file()
-    if not announcement.signed or key is None or directory is None:
-        return party, None
-    if directory.keys.get(name) != key.public:
-        raise Refused("the node's name belongs to another key")
-    try:
-        keys = directory.for_round(announcement.names)
-    except ParameterError as error:
-        raise Refused(str(error)) from error
-    return party, _Signer(keys, key.identity(party))
 
 
 def _claim(

@@ -19,7 +19,7 @@ from urna.flower.memory import Memory, answered, forget, keep, recall
 from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Policy
 from urna.flower.site import Mounted, PartyScript, Site, seed_of, simulated, trace_of
-from urna.flower.transcript import Transcript, presence
+from urna.flower.transcript import Transcript
 from urna.flower.vote_subject import is_verified, read_vouched, report_of
 from urna.local.generators import own_generators
 from urna.noise import IntVector
@@ -250,11 +250,8 @@ class Rounds:
         policy.account.check(announcement, private=self._site.private)
         call = Call(announcement, context, policy, 0, b"", b"", 0.0)
         self._role.check(call)
-        name, proof = self._site.name_in(announcement, policy, context), b""
-        if announcement.signed and (key := policy.node_key()) is not None:
-            proof = key.sign(presence(announcement, name))
         keeps = policy.transcripts is not None
-        return Reply(name=name, proof=proof, private=self._site.private, keeps=keeps)
+        return self._site.present(announcement, policy, context, keeps=keeps)
 
     def _begin(self, letter: Letter, context: Context) -> Reply:
         """Compute the contribution and answer the invitation, or hand in a report."""

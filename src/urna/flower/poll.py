@@ -141,11 +141,8 @@ def poll(
         return replace(found, lost=dict(sums.lost), faults=dict(sums.faults))
 
     # Kept before nodes are told: a transcript's digest names the winner to who tries all.
-    released = sums.round(
-        b"" if leader is None else leader.inputs,
-        keep=lambda found: run.kept(unread(found)),
-    )
-    return read_again(unread(released), how)
+    inputs = b"" if leader is None else leader.inputs
+    return read_again(sums.result(unread, run.kept, inputs), how)
 
 
 def _selected(

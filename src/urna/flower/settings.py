@@ -119,12 +119,9 @@ def combine_settings(
         run=replace(run, keep=None),
         **options,
     )
-    results: list[Combination] = []
 
-    def take(released: Released) -> None:
+    def read(released: Released) -> Combination:
         plan = sums.announcement.plan
-        results.append(subject.combination(released, plan, Guarantee.DP, sums.lost))
-        run.kept(results[0])
+        return subject.combination(released, plan, Guarantee.DP, sums.lost)
 
-    sums.round(keep=take)
-    return results[0]
+    return sums.result(read, run.kept)

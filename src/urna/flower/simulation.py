@@ -7,7 +7,6 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -121,7 +120,7 @@ def simulate(
 
 def simulated_helper(name: str, policy: Policy | None = None) -> Helper:
     """Return the part of a virtual node that helps under this name."""
-    return Helper(policy=policy, name=_Named(name))
+    return Helper(policy=policy, name=lambda _: name)
 
 
 def check_helper(helper: str | None, clients: int, *, scripted: bool) -> None:
@@ -164,33 +163,15 @@ def run_among(
         if helper is None:
             voter.mount(app)
             return run_apps(main, app, nodes=len(clients))
-        app.query(ACTION)(_WithHelper(voter, helper, len(clients)))
+        helps, last = helper, len(clients)
+
+        @app.query(ACTION)
+        def answer(message: Message, context: Context) -> Message:
+            """Let the last virtual node be the helper, and all others be voters."""
+            mounted = helps if int(context.node_config["partition-id"]) == last else voter
+            return mounted.handle(message, context)
+
         return run_apps(main, app, nodes=len(clients) + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _WithHelper:
-    """Lets the last virtual node be the helper, and all others be voters."""
-
-    voter: Mounted
-    helper: Mounted
-    voters: int
-
-    def __call__(self, message: Message, context: Context) -> Message:
-        """Answer one message of the server."""
-        helps = int(context.node_config["partition-id"]) == self.voters
-        return (self.helper if helps else self.voter).handle(message, context)
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """Gives the one helper of a simulation its name."""
-
-    name: str
-
-    def __call__(self, _: Context) -> str:
-        """Return the name."""
-        return self.name
 
 
 def run_apps(main: Callable[[Grid, Context], ResultT], app: ClientApp, *, nodes: int) -> ResultT:
@@ -249,19 +230,13 @@ def _partitions(clients: Sequence[DataT]) -> Iterator[Callable[[Context], DataT]
     with tempfile.TemporaryDirectory(prefix="urna-") as folder:
         for number, data in enumerate(clients):
             (Path(folder) / str(number)).write_bytes(pickle.dumps(data))
-        yield _Partition(folder)
 
+        def load(context: Context) -> DataT:
+            file = Path(folder) / str(context.node_config["partition-id"])
+            data: DataT = pickle.loads(file.read_bytes())  # noqa: S301 - written just above
+            return data
 
-@dataclass(frozen=True, slots=True)
-class _Partition:
-    """Loads the data of one virtual node, in whatever process it runs."""
-
-    folder: str
-
-    def __call__(self, context: Context) -> Any:  # noqa: ANN401 - the caller's own data
-        """Return the data of the node's partition."""
-        file = Path(self.folder) / str(context.node_config["partition-id"])
-        return pickle.loads(file.read_bytes())  # noqa: S301 - written by this very call
+        yield load
 
 
 @contextmanager

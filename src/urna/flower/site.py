@@ -15,9 +15,10 @@ from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
 from urna.flower.announcement import Announced, Announcement, check_name
 from urna.flower.messages import ACTION, Letter, Reply
 from urna.flower.policy import Grant, Policy
+from urna.flower.transcript import presence
 from urna.local.engine.batches import step_key
 from urna.privacy import Adjacency, Unit
-from urna.protocols.secagg import Member
+from urna.protocols.secagg import Directory, Identity, Member
 from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets, SecretSource, expand
 
 __all__ = [
@@ -162,19 +163,35 @@ class Site:
         """Return the node's part in a round's protocol."""
         if not 0 <= client < len(announcement.names):
             raise Refused("the node's number is not among those who take part")
-        round_plan = announcement.round_plan
+        known, round_plan = self.identity(announcement, client, policy), announcement.round_plan
+        if known is not None:
+            return Member(client, round_plan, 0, *known, coin)
+        if announcement.names[client] != check_name(self.own_name(context)):
+            raise Refused("the node's number belongs to another name")
+        return Member(client, round_plan, coin=coin)
+
+    def identity(
+        self, announced: Announced, client: int, policy: Policy
+    ) -> tuple[Identity, Directory] | None:
+        """Return who signs for the node, and everybody's keys; None where nobody signs."""
         key, directory = policy.node_key(), policy.directory_file()
-        if not announcement.signed or key is None or directory is None:
-            if announcement.names[client] != check_name(self.own_name(context)):
-                raise Refused("the node's number belongs to another name")
-            return Member(client, round_plan, coin=coin)
-        if announcement.names[client] != key.name or directory.keys.get(key.name) != key.public:
+        if not announced.signed or key is None or directory is None:
+            return None
+        if announced.names[client] != key.name or directory.keys.get(key.name) != key.public:
             raise Refused("the node's number belongs to another name or key")
         try:
-            keys = directory.for_round(announcement.names)
+            return key.identity(client), directory.for_round(announced.names)
         except ParameterError as error:
             raise Refused(str(error)) from error
-        return Member(client, round_plan, 0, key.identity(client), keys, coin)
+
+    def present(
+        self, announced: Announced, policy: Policy, context: Context, *, keeps: bool = False
+    ) -> Reply:
+        """Return the answer of a node that takes part, proven by its key where it has one."""
+        name = self.name_in(announced, policy, context)
+        key = policy.node_key() if announced.signed else None
+        proof = b"" if key is None else key.sign(presence(announced, name))
+        return Reply(name=name, proof=proof, private=self.private, keeps=keeps)
 
     def policy_of(self, context: Context, letter: Letter | None = None) -> Policy:
         """Return the policy that the node's configuration names, or its owner gave."""

@@ -6,7 +6,7 @@ subjects that its policy grants by name and that something mounted on it can con
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from urna.errors import ProtocolError
 from urna.tally import BoundedVector, TallyPlan, Terms, plan_tally
@@ -45,13 +45,9 @@ class Statistic:
         vector: What a valid contribution is.
     """
 
+    kind: ClassVar[str] = "statistic"
     name: str
     vector: BoundedVector
-
-    @property
-    def kind(self) -> str:
-        """Its name in announcements and policies."""
-        return "statistic"
 
     @property
     def label(self) -> str:

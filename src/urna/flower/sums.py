@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Unpack
+from typing import Any, TypeVar, Unpack
 
 from flwr.serverapp import Grid
 
@@ -33,6 +33,8 @@ COLLUDING = 0.1
 policies ask for by default."""
 
 _log = logging.getLogger("flwr")
+
+ResultT = TypeVar("ResultT")
 
 
 class Sums:
@@ -287,6 +289,26 @@ class Sums:
                 self._excluded |= failed.faults
                 self._gathered = None
         raise RoundAborted("no attempt came to an end", self.lost, self.faults)
+
+    def result(
+        self,
+        read: Callable[[Released], ResultT],
+        keep: Callable[[Any], None],
+        inputs: bytes = b"",
+    ) -> ResultT:
+        """Hold the next round; return what is read of it, kept before anybody is told of it.
+
+        Raises:
+            ParameterError, BudgetExceeded, LedgerError, RoundFailed: As `round`.
+        """
+        results: list[ResultT] = []
+
+        def take(released: Released) -> None:
+            results.append(read(released))
+            keep(results[0])
+
+        self.round(inputs, keep=take)
+        return results[0]
 
     def _hold(
         self, inputs: bytes, number: int | None, keep: Callable[[Released], None] | None

@@ -28,6 +28,13 @@ __all__ = ["Ending", "Transcript", "presence", "sum_digest"]
 
 _VERSION = 1
 _LONGEST = 8 * LONGEST
+_BYTES = ("signature", "inputs_digest")
+_BY_NAME: Mapping[str, Callable[[str], Any]] = {
+    "presence": bytes.fromhex,
+    "lost": str,
+    "faults": str,
+    "receipts": bytes.fromhex,
+}
 
 
 class Ending(StrEnum):
@@ -204,25 +211,21 @@ class Transcript:
         if (mapping["kind"], mapping["version"]) != ("transcript", _VERSION):
             raise ProtocolError(f"transcripts of version {_VERSION} are read here")
 
-        def named(name: str, read: Callable[[str], Any]) -> dict[str, Any]:
-            return {check_name(who): read(what) for who, what in mapping[name].items()}
-
         number = mapping["number"]
         if type(number) is not int or not 1 <= number < 2**31:
             raise ProtocolError("rounds are numbered from one")
+        said: dict[str, Any] = {
+            name: {check_name(who): read(what) for who, what in mapping[name].items()}
+            for name, read in _BY_NAME.items()
+        }
+        said |= {name: bytes.fromhex(mapping[name]) for name in (*_BYTES, "sealed")}
         return cls(
             announcement=Announcement.read(str(mapping["announcement"]).encode()),
-            signature=bytes.fromhex(mapping["signature"]),
             number=number,
-            inputs_digest=bytes.fromhex(mapping["inputs_digest"]),
-            presence=named("presence", bytes.fromhex),
             ending=Ending(mapping["ending"]),
             survivors=tuple(check_name(name) for name in mapping["survivors"]),
-            lost=named("lost", str),
-            faults=named("faults", str),
-            receipts=named("receipts", bytes.fromhex),
             sum_digest=str(mapping["sum_digest"]),
-            sealed=bytes.fromhex(mapping["sealed"]),
+            **said,
         )
 
     def _mapping(self) -> dict[str, Any]:

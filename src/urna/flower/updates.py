@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,13 +49,9 @@ class UpdateSubject:
         layout: What stands where in a node's vector.
     """
 
+    kind: ClassVar[str] = "update"
     name: str
     layout: Layout
-
-    @property
-    def kind(self) -> str:
-        """Its name in announcements and policies."""
-        return "update"
 
     @property
     def label(self) -> str:
