@@ -21,8 +21,8 @@ from urna.errors import ParameterError, Refused
 from urna.flower import Grant, NodeKey, Participant, Policy, Statistic, Statistics, VoteSubject
 from urna.flower.accounts import KEPT_SECONDS, Claims
 from urna.flower.announcement import Announcement, server_statement
-from urna.flower.memory import recall
 from urna.flower.messages import Kind, Letter
+from urna.flower.site import recall
 from urna.privacy import Budget, Ledger
 from urna.protocols.secagg import Member, thaw
 from urna.protocols.secagg.client import Advertised

@@ -75,7 +75,7 @@ MOST_LINES = {
     "display": 90,
     "errors": 180,
     "files": 180,
-    "flower": 7820,
+    "flower": 7060,
     "forecast": 550,
     "local": 7050,
     "noise": 280,

@@ -19,8 +19,6 @@ from urna.flower.announcement import Announcement
 from urna.privacy import Adjacency, Budget, Ledger, Repeated
 from urna.tally.slot import event_of
 
-__all__ = ["KEPT_SECONDS", "LARGEST_SKEW", "Claims", "NodeAccount"]
-
 LARGEST_SKEW = 86_400.0
 """Seconds by which a server's clock may differ from the node's."""
 

@@ -21,17 +21,6 @@ from urna.protocols.secagg import Plan, ServerModel
 from urna.protocols.secagg.messages import Invitation
 from urna.tally import TallyPlan, Terms
 
-__all__ = [
-    "LONGEST",
-    "Announced",
-    "AnnouncedT",
-    "Announcement",
-    "check_name",
-    "check_names",
-    "read_whole",
-    "server_statement",
-]
-
 LONGEST = 4_000_000
 """Bytes of announcement a node is ever willing to parse; its policy may say less."""
 

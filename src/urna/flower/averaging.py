@@ -32,8 +32,6 @@ from urna.systems.average.moments import moments_length
 from urna.systems.vote.fill import as_data
 from urna.tally import Options, Released, Run, TallyPlan, Terms
 
-__all__ = ["AverageSubject", "Averages", "average"]
-
 _log = logging.getLogger(__name__)
 
 

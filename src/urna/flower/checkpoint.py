@@ -23,8 +23,6 @@ from urna.flower.identities import DirectoryFile
 from urna.flower.subjects import MALFORMED
 from urna.protocols.secagg import ClientId, Stage, Transport
 
-__all__ = ["RoundJournal", "SeriesState"]
-
 _SERIES, _JOURNAL = "series.json", "round.journal"
 _VERSION = 1
 _PLACE = ("entry", "number", "inputs", "before", "after")  # fields that stand there as they are

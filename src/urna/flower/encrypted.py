@@ -24,10 +24,9 @@ from urna.errors import ParameterError, ProtocolError, Refused, RoundAborted, Ro
 from urna.flower.exact import ExactAnnouncement
 from urna.flower.gathering import Federation, Gathering, Reach
 from urna.flower.identities import DirectoryFile, NodeKey
-from urna.flower.memory import forget, store, stored
 from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Grant, Policy
-from urna.flower.site import Mounted, Site, seed_of
+from urna.flower.site import Mounted, Site, forget, seed_of, store, stored
 from urna.flower.transport import Deadlines, Progress
 from urna.local.generators import own_generators
 from urna.protocols.secagg import Directory, Identity
@@ -49,8 +48,6 @@ from urna.systems.combine import (
     thaw,
 )
 from urna.systems.combine.party import Given, Joined, KeyedParty, State
-
-__all__ = ["ENCRYPTED_ACTION", "EncryptedParty", "combine_encrypted"]
 
 ENCRYPTED_ACTION = "urna_encrypted"
 """Messages of encrypted combinations have the type `query.urna_encrypted`."""

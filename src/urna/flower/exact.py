@@ -17,8 +17,6 @@ from urna.flower.announcement import check_name, check_names, read_whole
 from urna.protocols.secagg import ServerModel
 from urna.systems.combine.tasks import Task, read_task
 
-__all__ = ["ExactAnnouncement"]
-
 _VERSION = 1
 
 

@@ -16,8 +16,6 @@ from urna.flower.messages import ACTION, Kind, Letter, Reply
 from urna.flower.transcript import presence
 from urna.flower.transport import Deadlines, Post, Progress
 
-__all__ = ["Federation", "Gathering", "Reach"]
-
 _PAUSE = 0.2  # seconds between two looks at who is connected
 
 _log = logging.getLogger("flwr")

@@ -15,11 +15,10 @@ from flwr.app import Context
 from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
 from urna.flower.identities import DirectoryFile
-from urna.flower.memory import answered, forget, store, stored
 from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.participant import Call, Rounds
 from urna.flower.policy import Policy
-from urna.flower.site import Mounted, Site
+from urna.flower.site import Mounted, Site, answered, forget, store, stored
 from urna.flower.vote_subject import check_statement, is_verified, selection_of, vote_of
 from urna.noise import IntVector
 from urna.protocols.ballots import HelperMember, HelperSession, PublicParameters
@@ -30,8 +29,6 @@ from urna.protocols.winner import answer, garble
 from urna.protocols.winner.session import Answered
 from urna.randomness import StreamSecrets, derive_seed
 from urna.tally.selection_plan import helper_shares, mask_of, residues
-
-__all__ = ["Helper", "voters_of"]
 
 _PLACE = "urna helper"
 

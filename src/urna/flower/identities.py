@@ -27,16 +27,6 @@ from urna.protocols.secagg import Directory, Identity
 from urna.protocols.secagg.keys import check_identity_key
 from urna.randomness import SEED_BYTES, SecretSource
 
-__all__ = [
-    "DirectoryFile",
-    "NodeKey",
-    "kept_key",
-    "read_public_key",
-    "read_public_keys",
-    "verify",
-    "write_public_key",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class NodeKey:

@@ -41,8 +41,6 @@ from urna.tally import Tallied, tallied
 from urna.tally.selection import circuit_started
 from urna.tally.selection_plan import leader_shares, residues
 
-__all__ = ["Leader", "VerifiedLeader", "helped_by", "opening_of", "told"]
-
 
 @dataclass(slots=True)
 class Leader:

@@ -18,8 +18,6 @@ from urna.systems.train import Settings, TorchLearner, TrainResult
 from urna.systems.train.learner import Vector
 from urna.systems.vote.fill import as_data
 
-__all__ = ["LearnerTraining", "server_strategy", "train_learner"]
-
 _WEIGHTS, _WINNER, _ROUND = "weights", "urna-recipe", "server-round"
 
 

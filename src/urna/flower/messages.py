@@ -12,8 +12,6 @@ from flwr.app.metadata import Metadata
 
 from urna.errors import ProtocolError
 
-__all__ = ["ACTION", "Kind", "Letter", "Reply", "message_of"]
-
 ACTION = "urna"
 """Messages of private sums have the type `query.urna`."""
 

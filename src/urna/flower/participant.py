@@ -15,10 +15,21 @@ from flwr.app import Context
 
 from urna.errors import ProtocolError, Refused
 from urna.flower.announcement import Announcement
-from urna.flower.memory import Memory, answered, forget, keep, recall
 from urna.flower.messages import Kind, Letter, Reply
 from urna.flower.policy import Policy
-from urna.flower.site import Mounted, PartyScript, Site, seed_of, simulated, trace_of
+from urna.flower.site import (
+    Memory,
+    Mounted,
+    PartyScript,
+    Site,
+    answered,
+    forget,
+    keep,
+    recall,
+    seed_of,
+    simulated,
+    trace_of,
+)
 from urna.flower.transcript import Transcript
 from urna.flower.vote_subject import is_verified, read_vouched, report_of
 from urna.local.generators import own_generators
@@ -26,8 +37,6 @@ from urna.noise import IntVector
 from urna.protocols.secagg import ClientSession, ClientState, Member, freeze, thaw
 from urna.protocols.secagg.client import Advertised, Finished, Masked, Shared
 from urna.tally import to_grid
-
-__all__ = ["Call", "Contributor", "Participant", "Role", "Rounds"]
 
 _ROOM = 0.8  # part of the server's patience that a contribution may take
 

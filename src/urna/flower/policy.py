@@ -22,8 +22,6 @@ from urna.tally import Part, Terms, exact_part
 if TYPE_CHECKING:  # a node that combines nothing need not load what combines
     from urna.flower.exact import ExactAnnouncement
 
-__all__ = ["EXACT", "Grant", "Policy"]
-
 EXACT = "exact-settings"
 """What a policy calls exact combinations of nodes' own searches: `[grant.exact-settings]`."""
 

@@ -23,8 +23,6 @@ from urna.tally import Options, Released, Run, Selected
 from urna.tally.release import statement_of
 from urna.tally.selection import rests_on
 
-__all__ = ["poll"]
-
 
 def poll(
     grid: Grid,

@@ -17,8 +17,6 @@ from urna.noise import IntVector
 from urna.protocols.secagg import ClientId, Outcome, Transport, conduct
 from urna.tally import Tallied, tallied
 
-__all__ = ["Conduct", "Desk", "add_up"]
-
 Lost = dict[int, str]
 
 

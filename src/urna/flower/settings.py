@@ -34,8 +34,6 @@ from urna.systems.combine import (
 from urna.systems.combine.noisy import KIND
 from urna.tally import Options, Released, Run
 
-__all__ = ["SettingsContributor", "combine_settings"]
-
 register(KIND, SettingsSum.read, SettingsSum.size)
 
 

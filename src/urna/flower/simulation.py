@@ -33,8 +33,6 @@ from urna.systems.vote import VoteResult, VoteSettings
 from urna.systems.vote.fill import as_budget, as_clients, as_objective, as_space, try_objective
 from urna.tally import Options, Run, Terms
 
-__all__ = ["run_among", "run_apps", "simulate"]
-
 DataT = TypeVar("DataT")
 
 

@@ -1,37 +1,37 @@
-"""A node as its owner set it up: what it is called, what it is held to, and how it is asked."""
+"""A node as its owner set it up, how it is asked, and what it keeps between two messages.
+
+What it keeps lies in the state Flower keeps for a series of runs, in the memory of the node's own
+SuperNode. It holds secrets: the contribution until it is sent, the round's keys and shares, and
+where a killed server may go on the latest answer. It is wiped when the round ends or is refused,
+and what is older than a day is not used any more; a node that restarts has lost it and answers no
+more.
+"""
 
 import logging
 import sys
+import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any, cast
 
-from flwr.app import Context, Message
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from urna.data import MIN_SAMPLES
 from urna.errors import ParameterError, ProtocolError, Refused, UrnaError
+from urna.flower.accounts import LARGEST_SKEW
 from urna.flower.announcement import Announced, Announcement, check_name
 from urna.flower.messages import ACTION, Letter, Reply
 from urna.flower.policy import Grant, Policy
 from urna.flower.transcript import presence
 from urna.local.engine.batches import step_key
+from urna.noise import IntVector
 from urna.privacy import Adjacency, Unit
 from urna.protocols.secagg import Directory, Identity, Member
 from urna.randomness import SEED_BYTES, OsSecrets, ScriptedSecrets, SecretSource, expand
-
-__all__ = [
-    "ON_APP",
-    "POLICY_KEY",
-    "Mounted",
-    "PartyScript",
-    "Script",
-    "Site",
-    "seed_of",
-    "simulated",
-    "trace_of",
-]
 
 POLICY_KEY = "urna-policy"
 """Key of the node's configuration that names its policy file."""
@@ -275,3 +275,78 @@ def simulated() -> bool:
     worker = sys.modules.get("ray._private.worker")
     actors = getattr(getattr(worker, "global_worker", None), "actors", None) or {}
     return any(type(actor).__module__.startswith("flwr.") for actor in actors.values())
+
+
+_PLACE = "urna"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One round's state, without what the node's own files say."""
+
+    announcement: bytes
+    client: int
+    number: int
+    """The round's number in its series."""
+    inputs_digest: bytes
+    vector: IntVector | None = field(repr=False)
+    """The contribution in grid steps, until it is sent."""
+    taken: int
+    """Bytes already taken from a scripted source."""
+    state: bytes = field(repr=False)
+    """The protocol's state, frozen (`secagg.freeze`); empty when its last stage was answered."""
+    resumes: bool = False
+    """Whether the server may ask for the latest answer again."""
+    asked: bytes = b""
+    """Digest of the letter that was answered last, where it may come again."""
+    answer: bytes = field(default=b"", repr=False)
+    """The answer to it: the same bytes for the same letter tell nothing new."""
+
+
+def store(context: Context, place: str, values: Mapping[str, Any]) -> None:
+    """Put a round's state into the node's context; since when is said by who stores it again."""
+    context.state[place] = ConfigRecord({"since": time.time(), **values})
+
+
+def stored(context: Context, place: str) -> dict[str, Any]:
+    """Return what `store` put there.
+
+    It is forgotten long before the claims of its answers are: no answer is given twice.
+    """
+    if place not in context.state:
+        raise ProtocolError("this node holds no state of a round: it was restarted, or it is done")
+    values = dict(cast(Mapping[str, Any], context.state[place]))
+    if time.time() - values["since"] > LARGEST_SKEW:
+        forget(context, place)
+        raise ProtocolError("what this node held of a round is too old")
+    return values
+
+
+def forget(context: Context, place: str = _PLACE) -> None:
+    """Wipe the round's state."""
+    if place in context.state:
+        del context.state[place]
+
+
+def keep(context: Context, memory: Memory) -> None:
+    """Put the state of a round of private sums into the node's context."""
+    values = {one.name: getattr(memory, one.name) for one in fields(memory)}
+    vector = b"" if memory.vector is None else memory.vector.astype("<i8").tobytes()
+    store(context, _PLACE, values | {"vector": vector, "sent": memory.vector is None})
+
+
+def recall(context: Context) -> Memory:
+    """Return the state of a round of private sums."""
+    values = stored(context, _PLACE)
+    del values["since"]
+    vector, sent = values.pop("vector"), values.pop("sent")
+    numbers = None if sent else np.frombuffer(vector, "<i8").astype(np.int64)
+    return Memory(vector=numbers, **values)
+
+
+def answered(context: Context, asked: bytes) -> bytes:
+    """Return the answer to a letter that was the last one answered; empty for any other."""
+    if _PLACE not in context.state:
+        return b""
+    memory = recall(context)
+    return memory.answer if memory.asked == asked else b""

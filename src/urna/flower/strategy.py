@@ -31,8 +31,6 @@ from urna.systems.train.rounds import after_failure, after_round
 from urna.systems.train.settings import ACCURACY, LOSS
 from urna.tally import Options, Run
 
-__all__ = ["PrivateTraining"]
-
 _AVERAGING = (
     flower.FedAvg,
     flower.FedProx,

@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from urna.errors import ProtocolError
 from urna.tally import BoundedVector, TallyPlan, Terms, plan_tally
 
-__all__ = ["MALFORMED", "Statistic", "Subject", "read_subject", "register", "size_of"]
-
 
 class Subject(Protocol):
     """What one private sum, or each of a series, is about."""

@@ -23,8 +23,6 @@ from urna.randomness import SEED_BYTES, OsSecrets
 from urna.tally import Options, Released, Releases, Run, Terms
 from urna.tally.summation import SERVERS
 
-__all__ = ["ATTEMPTS", "COLLUDING", "Sums"]
-
 ATTEMPTS = 3
 """How often a round is held, at most, that fails because some node broke the protocol."""
 

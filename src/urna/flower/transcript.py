@@ -24,8 +24,6 @@ from urna.protocols.secagg.graph import ring
 if TYPE_CHECKING:
     from urna.flower.policy import Policy
 
-__all__ = ["Ending", "Transcript", "presence", "sum_digest"]
-
 _VERSION = 1
 _LONGEST = 8 * LONGEST
 _BYTES = ("signature", "inputs_digest")

@@ -16,8 +16,6 @@ from urna.protocols.secagg import ClientId, Plan, Stage
 from urna.protocols.secagg.messages import Refusal
 from urna.protocols.secagg.wire import encode
 
-__all__ = ["Deadlines", "GridTransport", "NodesFailed", "Post", "Progress", "SumProgress"]
-
 _AT_ONCE = 64  # messages per push: one request must not grow with the federation
 _AHEAD = 0.25  # seconds of letters that lie ready for the simulation's workers
 _FEWEST, _SCANNED = 32, 30_000  # fewest of them; and most, times the number of nodes

@@ -20,8 +20,6 @@ from urna.space import Space
 from urna.systems.train.layout import norm_of
 from urna.systems.vote.fill import as_space
 
-__all__ = ["NodeApp"]
-
 _SECONDS = 3600.0
 
 

@@ -27,14 +27,6 @@ from urna.systems.train.layout import norm_of
 from urna.systems.train.settings import ACCURACY, LOSS, SHORT
 from urna.tally import TallyPlan, Terms, plan_tally
 
-__all__ = [
-    "ModelLetter",
-    "Trainer",
-    "UpdateSubject",
-    "Updates",
-    "Vector",
-]
-
 _MOST_ENTRIES = 2**31
 
 Vector = npt.NDArray[np.float32]

@@ -23,19 +23,6 @@ from urna.systems.vote.ballot import Ballot, read_ballot
 from urna.tally import SelectionPlan, SharedPlan, TallyPlan, Terms
 from urna.tally.selection_plan import circuit_modulo, count_of
 
-__all__ = [
-    "KINDS",
-    "VoteSubject",
-    "check_statement",
-    "helper_key",
-    "is_verified",
-    "kind_of",
-    "read_vouched",
-    "report_of",
-    "selection_of",
-    "vote_of",
-]
-
 KINDS = ("vote", "winner", "verified")
 """Kinds of votes in announcements and policies. Verified ballots ask for more trust than masks:
 server and helper together could read every single one, and not only the sum of all."""

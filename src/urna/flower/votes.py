@@ -22,8 +22,6 @@ from urna.privacy import Unit
 from urna.space import Space
 from urna.systems.vote.fill import as_data, as_objective, as_space, check_records, shard_ballots
 
-__all__ = ["HELPER_KEY", "DataT", "Statistics", "Voter", "Votes"]
-
 _log = logging.getLogger(__name__)
 
 DataT = TypeVar("DataT")
