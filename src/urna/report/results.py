@@ -242,6 +242,14 @@ def load_run(path: Path | str) -> Provenance | None:
     return run
 
 
+_FOLLOWS: Mapping[type, str] = {
+    ModelResult: "model",
+    TrainResult: "training",
+    Combination: "combination",
+}
+"""What may follow a vote."""
+
+
 def load_whole(path: Path | str) -> AnyResult:
     """Load a result with the stages before it that its folder holds.
 
@@ -252,25 +260,18 @@ def load_whole(path: Path | str) -> AnyResult:
         ParameterError: A file is not there, or holds no result this version can read.
     """
     path = Path(path)
-    last = load_result(path)
+    last, beside = load_result(path), path.with_name("vote.json")
+    name = _FOLLOWS.get(type(last))
     tuned = read_json(path).get("tuned")
-    in_study = path.with_name("study.json").is_file()
-    if isinstance(last, ModelResult) and last.tuned is not None:
-        name, stages = "vote.json", ("vote", "model")
-    elif isinstance(last, TrainResult) and (tuned or in_study):
-        name, stages = "vote.json", ("vote", "training")
-    elif isinstance(last, Combination) and in_study:
-        name, stages = "vote.json", ("vote", "combination")
-    else:
+    together = tuned is not None or path.with_name("study.json").is_file()
+    if name is None or not together or not beside.is_file():
         return last
-    beside = path.with_name(name)
-    first = load_result(beside) if beside.is_file() else None
-    if not isinstance(first, VoteResult) or not _belongs(first, last):
+    first, second = load_result(beside), last
+    if not isinstance(first, VoteResult) or not _belongs(first, second):
         return last
-    second = last
     if isinstance(last, TrainResult) and tuned:
         second = replace(last, privacy=PrivacyStatement.read(tuned["training"]))
-    return StudyResult(((stages[0], first), (stages[1], second)), last.privacy, last.when)
+    return StudyResult((("vote", first), (name, second)), last.privacy, last.when)
 
 
 def _belongs(vote: VoteResult, last: StageResult) -> bool:
