@@ -242,14 +242,6 @@ def load_run(path: Path | str) -> Provenance | None:
     return run
 
 
-_FOLLOWS: Mapping[type, str] = {
-    ModelResult: "model",
-    TrainResult: "training",
-    Combination: "combination",
-}
-"""What may follow a vote."""
-
-
 def load_whole(path: Path | str) -> AnyResult:
     """Load a result with the stages before it that its folder holds.
 
@@ -260,18 +252,18 @@ def load_whole(path: Path | str) -> AnyResult:
         ParameterError: A file is not there, or holds no result this version can read.
     """
     path = Path(path)
-    last, beside = load_result(path), path.with_name("vote.json")
-    name = _FOLLOWS.get(type(last))
-    tuned = read_json(path).get("tuned")
+    last, beside, said = load_result(path), path.with_name("vote.json"), read_json(path)
+    tuned = said.get("tuned")
     together = tuned is not None or path.with_name("study.json").is_file()
-    if name is None or not together or not beside.is_file():
+    if not isinstance(last, ModelResult | TrainResult | Combination):
         return last
-    first, second = load_result(beside), last
-    if not isinstance(first, VoteResult) or not _belongs(first, second):
+    first = load_result(beside) if together and beside.is_file() else None
+    if not isinstance(first, VoteResult) or not _belongs(first, last):
         return last
+    second = last
     if isinstance(last, TrainResult) and tuned:
         second = replace(last, privacy=PrivacyStatement.read(tuned["training"]))
-    return StudyResult((("vote", first), (name, second)), last.privacy, last.when)
+    return StudyResult((("vote", first), (said["kind"], second)), last.privacy, last.when)
 
 
 def _belongs(vote: VoteResult, last: StageResult) -> bool:
