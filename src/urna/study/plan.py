@@ -220,7 +220,8 @@ def _needed(vote: VotePlan, probability: float) -> float | None:
 
 def _chances(vote: VotePlan) -> dict[str, float]:
     """Return how probably a good candidate wins. The one place where votes are forecast."""
-    usual = f"if the good lead by {100 * _AGREEMENT:.0f} % of the ballots"
+    least = "" if vote.reveal.winner else ", at least"  # of counts it is a lower bound
+    usual = f"if the good lead by {100 * _AGREEMENT:.0f} % of the ballots{least}"
     return {"if all agree": vote.best_case, usual: _likely(vote)}
 
 
@@ -258,14 +259,12 @@ def _advice(prepared: Prepared, vote: VotePlan, division: Division | None) -> It
     likely = _likely(vote)
     if likely < _SURE:
         if (need := _needed(vote, _SURE)) is not None:
+            lead, sure = f"{100 * _AGREEMENT:.0f} %", f"{100 * _SURE:.0f} %"
+            least = "" if vote.reveal.winner else "at least "
+            more = f", or {vote.clients_for(_AGREEMENT, _SURE)} clients" if least else ""
             yield (
-                f"a good candidate that leads by {100 * _AGREEMENT:.0f} % of the ballots wins with "
-                f"{100 * likely:.0f} %; {100 * _SURE:.0f} % need epsilon {need:.2g} for the vote"
-                + (
-                    ""
-                    if vote.reveal.winner
-                    else f", or {vote.clients_for(_AGREEMENT, _SURE)} clients"
-                )
+                f"a good candidate that leads by {lead} of the ballots wins with {least}"
+                f"{100 * likely:.0f} %; {sure} need epsilon {need:.2g} for the vote{more}"
             )
         if vote.terms.adjacency.unit is Unit.CLIENT and len(prepared.clients) < 30:
             yield (

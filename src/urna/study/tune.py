@@ -93,7 +93,6 @@ def tune(
     ledger, chosen = run.ledger, vote.before
     candidates = len(vote.space) if vote.space is not None else None
     divided = division or follow.divide(budget, among, vote.settings.reveal, candidates)
-    tell(str(divided))
     plan: Any = follow.plan(divided.train, among, force=run.force)
     space, proposed = follow.voted_on(plan, vote.space)
     planned = plan_vote(
@@ -110,6 +109,7 @@ def tune(
             asked = [NonPrivateRelease("scripted secrets") for _ in asked]
         if chosen is None:
             ledger.check(*asked, ids=[vote.entry, run.entry])
+    tell(str(divided))
     of_vote, of_rest = staged_secrets(run.secrets, b"vote", follow.script)
     if chosen is None:
         counted = Run(
