@@ -38,7 +38,7 @@ MOST_PARTS = 1025
 
 @dataclass(frozen=True, slots=True)
 class SumRelease(Release):
-    """A noisy sum of integer vectors, one protected unit moving it by at most `move`."""
+    """A noisy sum of integer vectors, one protected unit moving it by `sensitivity` at most."""
 
     kind: ClassVar[str] = "sum"
     sensitivity: Sensitivity

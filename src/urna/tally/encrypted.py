@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
 
-from urna.errors import ParameterError, RoundAborted, RoundUnfinished
+from urna.errors import ParameterError, RoundUnfinished
 from urna.noise import IntVector
 from urna.protocols.he import Ciphertext, Parameters, Parties, additive, centred
 from urna.protocols.secagg import ServerModel
@@ -19,6 +19,7 @@ from urna.tally.summation import (
     Contributions,
     Tallied,
     check_clients,
+    check_enough,
     produced,
     really_released,
 )
@@ -28,22 +29,15 @@ _WIDEST_BITS = 46  # plaintext moduli stay below 2^47
 _SMALLEST_RING = 4096
 
 
-class Vanished(IntEnum):
+class Vanished(StrEnum):
     """From when on a client is silent."""
 
-    BEFORE_THE_KEY = 0
+    BEFORE_THE_KEY = "dropped out before the key was made"
     """The key is made without it."""
-    BEFORE_ITS_VECTOR = 1
-    """It holds a share of the key and is not in the sum."""
-    BEFORE_OPENING = 2
-    """It is in the sum and does not help to open it."""
-
-
-_WHEN: Mapping[Vanished, str] = {
-    Vanished.BEFORE_THE_KEY: "dropped out before the key was made",
-    Vanished.BEFORE_ITS_VECTOR: "dropped out before it sent its vector",
-    Vanished.BEFORE_OPENING: "did not help to open the sum",
-}
+    BEFORE_ITS_VECTOR = "dropped out before it sent its vector"
+    """It has a share of the key and is not in the sum."""
+    BEFORE_OPENING = "did not help to open the sum"
+    """It is in the sum and does not help to reveal it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +94,11 @@ class EncryptedSummation:
         gone = {c: when for c, when in self.vanished.items() if c in contributions}
         members = sorted(c for c in contributions if gone.get(c) != Vanished.BEFORE_THE_KEY)
         senders = [c for c in members if gone.get(c) != Vanished.BEFORE_ITS_VECTOR]
-        lost = {c: _WHEN[when] for c, when in sorted(gone.items()) if c not in senders}
-        _check_enough(len(members), plan, lost)
+        lost = {c: str(when) for c, when in sorted(gone.items()) if c not in senders}
+        check_enough(len(members), plan, lost)
         parameters = _parameters(plan, len(members))
         parties = Parties(parameters, secrets)
-        _check_enough(len(senders), plan, lost)
+        check_enough(len(senders), plan, lost)
         evaluator, totals = parties.evaluator(), list[Ciphertext]()
         for sender in senders:
             noisy = add_noise(produced(contributions[sender], plan), plan, secrets)
@@ -119,7 +113,7 @@ class EncryptedSummation:
         if len(there) < parameters.threshold:
             raise RoundUnfinished(
                 f"{len(there)} clients helped to open the sum; {parameters.threshold} are needed",
-                {c: _WHEN[when] for c, when in sorted(gone.items())},
+                {c: str(when) for c, when in sorted(gone.items())},
             )
         helpers = there[: parameters.threshold]
         opened = [parties.decrypt(part, helpers) for part in totals]
@@ -135,16 +129,7 @@ class EncryptedSummation:
 
 def _threshold(terms: Terms, members: int) -> int:
     """Return how many must help: all where nobody may be missing."""
-    return members if not terms.dropouts else max(2, min(terms.fewest, members))
-
-
-def _check_enough(clients: int, plan: TallyPlan, lost: Mapping[ClientId, str]) -> None:
-    if clients < max(2, plan.terms.fewest):
-        raise RoundAborted(
-            f"{clients} of {plan.clients} clients are left; the plan needs {plan.terms.fewest}. "
-            "Nothing was opened. Plan for a larger dropout.",
-            lost,
-        )
+    return members if not terms.dropouts else min(terms.fewest, members)
 
 
 def _parameters(plan: TallyPlan, members: int) -> Parameters:

@@ -105,13 +105,6 @@ class SelectionPlan:
             required=frozenset({self.helper}),
         )
 
-    @property
-    def digest(self) -> bytes:
-        """What all parties must agree on."""
-        parts = [self.terms.as_mapping(), self.levels, self.head_start, self.order]
-        text = repr(parts).encode() + self.circuit.digest + self.round_plan.digest
-        return hashlib.sha256(b"urna selection plan 1\0" + text).digest()
-
     def as_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values for JSON."""
         return {

@@ -111,12 +111,7 @@ class ClearSummation:
         check_clients(contributions, plan)
         present = contributions.keys() - self.absent
         lost = dict.fromkeys(sorted(contributions.keys() & self.absent), "dropped out")
-        if len(present) < plan.terms.fewest:
-            raise RoundAborted(
-                f"{len(present)} of {plan.clients} clients are left; the plan needs "
-                f"{plan.terms.fewest}. Nothing was summed. Plan for a larger dropout.",
-                lost,
-            )
+        check_enough(len(present), plan, lost)
         ring = zeros(plan.dimension, plan.ring_bits)
         for client in sorted(present):
             vector = produced(contributions[client], plan)
@@ -184,6 +179,16 @@ def check_clients(contributions: Contributions, plan: TallyPlan) -> None:
     if len(contributions) != plan.clients:
         raise ParameterError(
             f"the plan is for {plan.clients} clients, got {len(contributions)} contributions"
+        )
+
+
+def check_enough(left: int, plan: TallyPlan, lost: Mapping[ClientId, str]) -> None:
+    """Abort where fewer clients are left than the plan allows: at least two, always."""
+    if left < plan.terms.fewest:
+        raise RoundAborted(
+            f"{left} of {plan.clients} clients are left; the plan needs {plan.terms.fewest}. "
+            "Nothing was revealed. Plan for a larger dropout.",
+            lost,
         )
 
 
