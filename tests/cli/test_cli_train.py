@@ -60,7 +60,7 @@ def test_tuning_and_training_share_one_budget(urna: Command, tmp_path: Path) -> 
     done = urna("train", "--tune", *SMALL, "--ledger", ledger, "--output", tmp_path / "run")
     assert done.code == 0, done.stderr
     assert "of the budget (squares of mu) the vote gets" in done.stderr
-    assert "the vote chose lr=" in done.stderr
+    assert ": lr=" in done.stderr
     assert "privacy: (6, 0.001)-DP" in done.stdout.replace("\n", " ")
     assert "of a vote on hyperparameters and of 3 rounds" in done.stdout.replace("\n", " ")
     said = result(tmp_path / "run")

@@ -358,15 +358,18 @@ class StudyRun:
     def written(self, result: Result) -> Result:
         """Write a model and its card, measured on public rows where there are any."""
         folder, title, data = self.journal.folder, self.prepared.title, self.prepared.client_data
+        played = not self.prepared.study.engine.federation
         if isinstance(result, TrainResult):
             if np.isfinite(result.weights).all():  # else it was read from there
                 write_model(folder / MODEL, learner_of(self.prepared), result)
                 self.journal.wrote(MODEL)
-            write_whole(folder / CARD, train_card(result, title=title, data=data.how))
+            write_whole(
+                folder / CARD, train_card(result, title=title, data=data.how, played=played)
+            )
         if isinstance(result, ModelResult):
             result = self._measured(result)
             result.save(folder / "model.npz")
-            write_whole(folder / CARD, average_card(result, name=title))
+            write_whole(folder / CARD, average_card(result, name=title, played=played))
         return result
 
     def _measured(self, model: ModelResult) -> ModelResult:

@@ -123,7 +123,7 @@ def tune(
         if vote.keep is not None and chosen.decoder is not None:  # counts, and weighed by now
             vote.keep(chosen)
     held = chosen
-    tell("the vote chose " + ", ".join(f"{name}={value}" for name, value in held.best.items()))
+    tell(held.verdict)
 
     def statement(made: Any) -> PrivacyStatement:  # noqa: ANN401 - each stage has its own
         spent = follow.spent(plan, made)

@@ -218,8 +218,13 @@ def digest_weights(weights: Vector) -> str:
     return hashlib.sha256(np.ascontiguousarray(weights, dtype="<f4").tobytes()).hexdigest()
 
 
-def model_card(result: TrainResult, *, title: str, data: str = "") -> str:
-    """Return the card as Markdown with a YAML head, whose `privacy:` block has the numbers."""
+def model_card(
+    result: TrainResult, *, title: str, data: str = "", played: bool | None = None
+) -> str:
+    """Return the card as Markdown with a YAML head, whose `privacy:` block has the numbers.
+
+    `played` says whether all parties were on one machine; as the statement says by default.
+    """
     privacy, terms, plan = result.privacy, result.terms, result.plan
     epsilon = rounded_up(privacy.epsilon) if privacy.private else "infinite: NOT PRIVATE"
     achieved, right = result.achieved_epsilon, result.accuracy
@@ -256,19 +261,21 @@ def model_card(result: TrainResult, *, title: str, data: str = "") -> str:
     }
     caveats = "".join(f"- {caveat.rstrip('.')}.\n" for caveat in privacy.caveats)
     return (
-        f"{card_head(_head(result, title))}\n"
+        f"{card_head(_head(result, title, played))}\n"
         f"# {title}\n\n{_table(trained)}\n## Privacy\n\n{_table(block)}\n{caveats}"
         "\nUsing, publishing or training further on public data costs no more privacy. Training "
         "further on the same clients' data does: enter it in the same ledger.\n"
     )
 
 
-def _head(result: TrainResult, title: str) -> dict[str, Any]:
+def _head(result: TrainResult, title: str, played: bool | None) -> dict[str, Any]:
     privacy = result.privacy
     head: dict[str, Any] = {
         "library_name": "urna",
         "tags": ["differential-privacy", "federated-learning", "secure-aggregation", "pytorch"],
-        "privacy": privacy_block(privacy, result.terms, privacy.adjacency.described, result.entry),
+        "privacy": privacy_block(
+            privacy, result.terms, privacy.adjacency.described, result.entry, played=played
+        ),
     }
     if result.accuracy is not None:
         metrics = [{"type": "accuracy", "value": round(result.accuracy, 4)}]
