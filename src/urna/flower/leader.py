@@ -60,7 +60,10 @@ class Leader:
         self.state, self.inputs = offer(circuit, context, OsSecrets())
 
     def conduct(self, desk: Desk) -> tuple[Tallied, IntVector]:
-        """Find the winner of a sum whose masked total is the leader's share."""
+        """Find the winner of a sum whose masked total is the leader's share.
+
+        Before the circuit starts nothing counts; from then on it counts, whoever ended it.
+        """
         announcement, outcome = self.announcement, desk.secure_sum()
         place = announcement.names.index(vote_of(announcement).helper)
         selection = selection_of(announcement)
@@ -135,7 +138,11 @@ class VerifiedLeader:
     _refused: dict[ClientId, str] = field(default_factory=dict, repr=False)
 
     def conduct(self, desk: Desk) -> tuple[Tallied, IntVector]:
-        """Count verified ballots, and find the winner. Who is refused is named."""
+        """Count verified ballots, and find the winner. Who is refused is named.
+
+        Before the circuit starts nothing was opened; from then on it counts, and nobody is asked
+        to give it up.
+        """
         final, secrets = self.announcement, OsSecrets()
         if desk.keys is None:
             raise ParameterError("verified ballots are signed: name a directory of identity keys")
