@@ -17,7 +17,7 @@ import numpy.typing as npt
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local.engine import Model, Recordings, check_client, check_model, search_group
-from urna.local.engine.batches import epoch_batches, seeded_module, step_key
+from urna.local.engine.batches import count_steps, epoch_batches, seeded_module, step_key
 from urna.local.engine.model import (
     Loss,
     Speed,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["BatchedObjective", "TorchObjective"]
+__all__ = ["BatchedObjective", "TorchObjective", "train_alone"]
 
 _log = logging.getLogger(__name__)
 
@@ -150,8 +150,6 @@ class TorchObjective(_TorchModule):
         """Train one candidate in a plain loop and return its validation loss."""
         import torch  # noqa: PLC0415
 
-        from urna.local.engine.gradients import KeyedDropout  # noqa: PLC0415
-
         recipe = plan.recipe
         train, held = as_tensors(parts.train), as_tensors(parts.validation)
         with seeded_module(seed, self.device):
@@ -160,33 +158,51 @@ class TorchObjective(_TorchModule):
                 classes = count_classes(module, train[0])
                 check_targets(train[1], classes)
                 check_targets(held[1], classes)
-            inputs, targets = (tensor.to(self.device) for tensor in train)
-            module.to(self.device).train()
-            optimiser = _optimiser(module, recipe)
-            first = [p.detach().clone() for p in module.parameters()] if recipe.proximal else []
-            step = 0
-            for epoch, rate in enumerate(recipe.learning_rates()):
-                for group in optimiser.param_groups:
-                    group["lr"] = rate
-                for rows in epoch_batches(len(targets), recipe.batch_size, seed=seed, epoch=epoch):
-                    chosen = torch.from_numpy(rows).to(self.device)
-                    key = torch.tensor(step_key(seed, step), device=self.device)
-                    with KeyedDropout(key):
-                        outputs = module(inputs[chosen])
-                    loss = mean_loss(outputs, targets[chosen], self.loss, recipe.label_smoothing)
-                    optimiser.zero_grad()
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    for weights, start in zip(module.parameters(), first, strict=False):
-                        if weights.grad is not None:
-                            weights.grad.add_(weights.detach() - start, alpha=recipe.proximal)
-                    if math.isfinite(recipe.clip_norm):
-                        torch.nn.utils.clip_grad_norm_(module.parameters(), recipe.clip_norm)
-                    optimiser.step()
-                    step += 1
+            module.to(self.device)
+            train_alone(module, parts.train, recipe, self.loss, seed=seed)
             module.eval()
             inputs, targets = (tensor.to(self.device) for tensor in held)
             with torch.no_grad():
                 return float(mean_loss(module(inputs), targets, self.loss, 0.0))
+
+
+def train_alone(
+    module: "nn.Module",
+    rows: Samples,
+    recipe: Recipe,
+    loss: Loss,
+    *,
+    seed: int,
+    first_epoch: int = 0,
+) -> None:
+    """Train a module in a plain loop where it is; epochs go on from `first_epoch`."""
+    import torch  # noqa: PLC0415
+
+    from urna.local.engine.gradients import KeyedDropout  # noqa: PLC0415
+
+    device = next(module.parameters()).device
+    inputs, targets = (tensor.to(device) for tensor in as_tensors(rows))
+    module.train()
+    optimiser = _optimiser(module, recipe)
+    first = [p.detach().clone() for p in module.parameters()] if recipe.proximal else []
+    step = first_epoch * count_steps(len(targets), recipe.batch_size)
+    for epoch, rate in enumerate(recipe.learning_rates(), start=first_epoch):
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        for batch in epoch_batches(len(targets), recipe.batch_size, seed=seed, epoch=epoch):
+            chosen = torch.from_numpy(batch).to(device)
+            with KeyedDropout(torch.tensor(step_key(seed, step), device=device)):
+                outputs = module(inputs[chosen])
+            found = mean_loss(outputs, targets[chosen], loss, recipe.label_smoothing)
+            optimiser.zero_grad()
+            found.backward()  # type: ignore[no-untyped-call]
+            for weights, start in zip(module.parameters(), first, strict=False):
+                if weights.grad is not None:
+                    weights.grad.add_(weights.detach() - start, alpha=recipe.proximal)
+            if math.isfinite(recipe.clip_norm):
+                torch.nn.utils.clip_grad_norm_(module.parameters(), recipe.clip_norm)
+            optimiser.step()
+            step += 1
 
 
 def _optimiser(module: "nn.Module", recipe: Recipe) -> "torch.optim.Optimizer":

@@ -155,13 +155,13 @@ def train_clients(
     try:
         train(sound)
     except Exception:  # whose rows cause it shows one by one
-        unbatched = 0
+        unbatched, busy = 0, sum(len(clients[place]) > 0 for place in sound)
         for place in sound:
             try:
                 train([place])
             except Exception as error:
                 unbatched += isinstance(error, CannotBatch)
-                if unbatched == len(sound):  # then it is the module, and no client's data
+                if unbatched == busy:  # then it is the module, and no client's data
                     raise
                 note_failure(place, error)
     return found

@@ -216,6 +216,67 @@ class Halves(nn.Module):
         return found
 
 
+def attentive() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(6, 2, dim_feedforward=8, dropout=0.3, batch_first=True)
+    return nn.Sequential(nn.Unflatten(1, (1, 6)), layer, nn.Flatten(), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize("factory", [Recurrent, attentive])
+def test_clients_of_a_module_that_cannot_be_stacked_train_one_by_one(
+    factory: Callable[[], nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = Recipe(lr=0.1, momentum=0.5, proximal=0.1, epochs=2, batch_size=5)
+    learner = TorchLearner(factory, recipe, device="cpu")
+    weights = learner.first_weights(seed=0)
+    broken = Samples(CLIENTS[0].features, np.full(12, 3))  # none of the classes
+    empty = CLIENTS[0].take(np.zeros(0, dtype=np.intp))
+    clients = [*CLIENTS, broken, empty]
+    together = learner.train(weights, clients, number=2, seeds=range(6))
+    assert caplog.text.count("clients train one by one") == 1
+    assert np.isfinite(together[:4]).all()
+    assert np.isnan(together[4]).all()
+    assert np.array_equal(together[5], weights)
+    assert all(np.linalg.norm(row - weights) > 0.01 for row in together[:4])
+    for place, client in enumerate(CLIENTS):
+        fresh = TorchLearner(factory, recipe, device="cpu")
+        for _ in range(2):  # and again, whatever was drawn before
+            (alone,) = fresh.train(weights, [client], number=2, seeds=[place])
+            assert np.array_equal(alone, together[place])
+    (later,) = learner.train(weights, CLIENTS[:1], number=3, seeds=[0])
+    assert not np.array_equal(later, together[0])  # other batches
+
+
+def test_a_plain_loop_trains_as_a_stack_does() -> None:
+    recipe = Recipe(lr=0.1, momentum=0.5, proximal=0.1, epochs=2, batch_size=5)
+
+    def dropping() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    learner, plain = (TorchLearner(dropping, recipe, device="cpu") for _ in range(2))
+    plain._apart = True
+    weights = learner.first_weights(seed=0)
+    rows = [one.train(weights, CLIENTS, number=3, seeds=range(4)) for one in (learner, plain)]
+    assert np.allclose(rows[0], rows[1], atol=1e-5)
+
+
+def test_only_what_is_not_frozen_is_trained() -> None:
+    def frozen() -> nn.Module:
+        base, head = nn.Linear(6, 5), nn.Linear(5, 3)
+        base.requires_grad_(False)
+        return nn.Sequential(base, nn.Tanh(), head)
+
+    learner = TorchLearner(frozen, Recipe(lr=0.1, epochs=1, batch_size=4), device="cpu")
+    weights = learner.first_weights(seed=0)
+    assert len(weights) == 5 * 3 + 3
+    for apart in (False, True):
+        learner._apart = apart
+        rows = learner.train(weights, CLIENTS, number=1, seeds=range(4))
+        assert rows.shape == (4, 18)
+        assert np.isfinite(rows).all()
+    (moved,) = learner.record_sums(weights, CLIENTS[:1], record_clip=0.1)
+    assert moved.shape == (18,)
+
+
 @pytest.mark.parametrize("module", [Recurrent, Halves])
 def test_modules_that_cannot_be_stacked_are_worked_on_row_by_row(
     module: Callable[[], nn.Module], caplog: pytest.LogCaptureFixture

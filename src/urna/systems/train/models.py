@@ -19,20 +19,12 @@ __all__ = ["MODELS", "Network", "network"]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A factory of one of the ready-made networks; it can be pickled, and describes itself.
+    """A factory of one of the ready-made networks; it can be pickled, and describes itself."""
 
-    Args:
-        kind: "linear", "mlp" or "pooled".
-        features: Columns of a row.
-        outputs: Classes, or one for regression.
-        shape: What picture a row is, where it is one.
-        hidden: Width of the hidden layer.
-    """
-
-    kind: str
-    features: int
-    outputs: int
-    shape: tuple[int, int, int] | None = None
+    kind: str  # a key of `MODELS`
+    features: int  # columns of a row
+    outputs: int  # classes, or one for regression
+    shape: tuple[int, int, int] | None = None  # what picture a row is, where it is one
     hidden: int = 32
 
     @property

@@ -150,9 +150,8 @@ class EarlyStop:
 class SamplingKind(StrEnum):
     """Who takes part in which round.
 
-    Cohorts take turns by a public order, and nothing is amplified. With Poisson sampling every
-    client sends a vector in every round, and its data, or each of its records, enter by its own
-    secret draw. Amplification by sampling rests on the server not knowing it.
+    Cohorts take turns in public. With Poisson sampling every client sends a vector in every round,
+    and its data, or each of its records, enter by its own secret draw: that amplifies.
     """
 
     EVERYONE = "everyone"

@@ -9,17 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data import Samples, count_records
-from urna.errors import ParameterError
+from urna.errors import CannotBatch, ParameterError
 from urna.local import Recipe, Recordings, Speed, TorchLoss, first_weights, hold_out, train_clients
+from urna.local.engine.batches import step_key
 from urna.local.engine.model import Loss, as_tensors, count_classes, mean_loss, require_torch
 from urna.local.generators import own_generators
 from urna.local.objective import note_failure
+from urna.local.torch_modules import train_alone
 from urna.systems.train.layout import client_log
 from urna.systems.train.learner import Draw, Matrix, Vector
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 InsteadT = TypeVar("InsteadT")
 Gradients = Callable[["Tensor", "Tensor"], "Tensor"]
@@ -53,6 +56,8 @@ class TorchLearner:
     device: str = "auto"
     speed: Speed = field(default_factory=Speed)
     _recordings: Recordings = field(default_factory=Recordings, repr=False)
+    _apart: bool = field(default=False, repr=False)
+    """Whether the module was found not to be one that can be stacked."""
     _parts: "dict[int, tuple[Samples, Samples, Samples]]" = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -76,22 +81,42 @@ class TorchLearner:
     def train(
         self, weights: Vector, clients: Sequence[Samples], *, number: int, seeds: Sequence[int]
     ) -> Matrix:
-        """Train every client from the common weights; rows of one that fails are NaN."""
+        """Train every client, in a plain loop if none can be stacked; one that fails is NaN."""
         divided = [*_each(self._divided, clients, None)]
-        sound = [place for place, parts in enumerate(divided) if parts is not None]
+        sound = {place: parts[0] for place, parts in enumerate(divided) if parts is not None}
         found = np.full((len(clients), len(weights)), np.nan, dtype=np.float32)
-        found[sound] = train_clients(
-            self.factory,
-            weights,
-            [parts[0] for parts in divided if parts is not None],
-            self.recipe,
-            seeds=[seeds[place] for place in sound],
-            loss=self.loss,
-            device=self.device,
-            speed=self.speed,
-            first_epoch=(number - 1) * self.recipe.epochs,
-            recordings=self._recordings,
-        ).parameters
+        first_epoch = (number - 1) * self.recipe.epochs
+
+        def alone(place: int) -> Matrix:
+            module = self._ready(weights)
+            with own_generators(step_key(seeds[place], number)):
+                rows, seed = sound[place], seeds[place]
+                train_alone(
+                    module, rows, self.recipe, self.loss, seed=seed, first_epoch=first_epoch
+                )
+            own = [p.detach().ravel().cpu() for p in module.parameters() if p.requires_grad]
+            return np.concatenate([part.numpy() for part in own])
+
+        if not self._apart:
+            try:
+                found[list(sound)] = train_clients(
+                    self.factory,
+                    weights,
+                    list(sound.values()),
+                    self.recipe,
+                    seeds=[seeds[place] for place in sound],
+                    loss=self.loss,
+                    device=self.device,
+                    speed=self.speed,
+                    first_epoch=first_epoch,
+                    recordings=self._recordings,
+                ).parameters
+                return found
+            except CannotBatch:
+                client_log.warning("this module cannot be stacked: clients train one by one")
+                self._apart = True
+        for place, row in zip(sound, _each(alone, list(sound), np.nan), strict=True):
+            found[place] = row
         return found
 
     def judge(self, weights: Vector, clients: Sequence[Samples]) -> npt.NDArray[np.float64]:
@@ -199,7 +224,7 @@ class TorchLearner:
 
 
 def _each(
-    work: Callable[[Samples], ResultT], clients: Sequence[Samples], instead: InsteadT
+    work: Callable[[ItemT], ResultT], clients: Sequence[ItemT], instead: InsteadT
 ) -> Iterator[ResultT | InsteadT]:
     """Yield the work's result for each client, or `instead` where its data make it fail."""
     for place, client in enumerate(clients):
