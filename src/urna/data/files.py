@@ -28,6 +28,7 @@ import numpy.typing as npt
 from urna.data.adult import adult
 from urna.data.dataset import Dataset, Samples
 from urna.data.embedded import hold_out
+from urna.data.tables import read_columns
 from urna.errors import DataMissing, ParameterError
 
 __all__ = ["FILES", "HUB", "Rows", "load_file", "load_hub", "pictures"]
@@ -179,25 +180,13 @@ def _tiles(arrays: _Arrays, part: str, rows: int) -> npt.NDArray[np.uint8]:
 
 
 def _adult(path: Path) -> Dataset:
-    _needs("pyarrow", "pyarrow", "adult")
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            table = file.read()
-    except (pa.ArrowException, OSError) as error:
-        raise ParameterError(
-            "it is no whole Parquet file, or may not be read; fetch it again"
-        ) from error
-    named = zip(table.column_names, table.columns, strict=True)
-    columns = {name: column.to_pylist() for name, column in named}
+    columns = read_columns(path)
     if "split" not in columns:
         raise ParameterError("a column `split` must say which rows are train and which are test")
     parts = np.array(columns.pop("split"), dtype=str)
     if not np.isin(parts, ["train", "test"]).all():
         raise ParameterError("the column `split` must hold 'train' or 'test' in every row")
-    return adult(columns, parts == "train")
+    return adult({name: cells.tolist() for name, cells in columns.items()}, parts == "train")
 
 
 _READERS: Mapping[str, Callable[[Path], Dataset]] = {

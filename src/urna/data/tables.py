@@ -141,7 +141,9 @@ def read_columns(path: Path) -> _Table:
     except OSError as error:
         raise DataMissing(f"cannot read {path}: {error.strerror or error}") from error
     except Exception as error:  # whatever a damaged file makes of its readers
-        raise ParameterError(f"{path} cannot be read: {type(error).__name__}") from error
+        raise ParameterError(
+            f"{path} cannot be read ({type(error).__name__}): it is damaged; fetch it again"
+        ) from error
     if not all(len(column) for column in table.values()):
         raise ParameterError(f"{path} has columns and no rows")
     return table
