@@ -12,7 +12,8 @@ from urna.cli.output import Format, FormatOption, errors, print_json, results
 from urna.data import catalogue
 from urna.errors import ParameterError
 from urna.files import check_folder, write_whole
-from urna.study.draft import Draft, check_draft, draft_study, find_data, labels_of, seen_of
+from urna.study.division import AGREEMENT, likely
+from urna.study.draft import check_draft, draft_study, find_data, labels_of, seen_of
 from urna.study.schema import DataPart, Follow
 from urna.study.sources import is_known
 
@@ -75,14 +76,21 @@ def init(
     )
     check_folder(folder)
     try:
-        check_draft(draft, path)
+        planned = check_draft(draft, path)
     except ParameterError as error:
         raise ParameterError(f"nothing was written, because `urna plan` says: {error}") from error
     digest = write_whole(path, draft.as_toml())
+    notes = list(draft.notes)
+    if planned.vote is not None:
+        least = "" if planned.vote.reveal.winner else "at least "
+        notes.append(
+            f"A good candidate that leads by {100 * AGREEMENT:.0f} % of the ballots wins the vote "
+            f"with {least}{100 * likely(planned.vote):.0f} %."
+        )
     if output is Format.JSON:
-        print_json({"written": str(path), "sha256": digest, "notes": list(draft.notes)})
+        print_json({"written": str(path), "sha256": digest, "notes": notes})
     else:
-        _print(draft, path)
+        _print(notes, path)
 
 
 def _placed(source: str, folder: Path) -> str:
@@ -112,10 +120,10 @@ def _is_table(path: Path) -> bool:
     return path.is_file() or (path.is_dir() and any(p.is_file() for p in path.iterdir()))
 
 
-def _print(draft: Draft, path: Path) -> None:
+def _print(notes: list[str], path: Path) -> None:
     console = results()
     console.print(f"written: {path}")
-    for note in draft.notes:
+    for note in notes:
         console.print(note)
     console.print(
         f"next: `urna plan {path}` says what it costs, `urna check {path}` tries it on one client, "

@@ -17,10 +17,10 @@ from urna.privacy import Budget
 from urna.space import Axis, Space
 from urna.systems.train import Settings
 from urna.systems.train.plan import plan_training
-from urna.systems.vote import COUNTS, PosteriorDecoder, Reveal, VoteSettings, plan_vote
+from urna.systems.vote import COUNTS, PosteriorDecoder, Reveal, VotePlan, VoteSettings, plan_vote
 from urna.tally import Options, Terms
 
-__all__ = ["RATES", "VOTE_SHARE", "Division", "DryRun", "divide"]
+__all__ = ["AGREEMENT", "RATES", "VOTE_SHARE", "Division", "DryRun", "divide", "likely"]
 
 PARTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
 """Parts of the squared budget that a vote may get."""
@@ -31,6 +31,10 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 VOTE_SHARE = 0.1
 """Part of a budget, as a share of μ², that a vote on the settings of an average takes."""
 
+AGREEMENT = 0.4
+"""Of the ballots: the gap by which good candidates of usual clients lead."""
+
+_DECIDED = 0.8  # how probably a good candidate wins a vote that is worth its budget
 _VOTES, _SEEDS, _ROUNDS = 200, 3, 20  # made-up votes for each part; trainings, and their rounds
 _CLASSES, _FEATURES, _ROWS, _JUDGED = 6, 16, 24, 400
 _STEPS = 4  # of a client in one round
@@ -49,7 +53,7 @@ class Division:
     vote: Budget
     train: Budget
     tried: tuple[tuple[float, float, float], ...] = ()
-    """Parts, how often the best candidates win, and the accuracy reached, all in the dry run."""
+    """Parts, how probably a good candidate wins (`likely`), and the accuracy in the dry run."""
 
     @classmethod
     def of(cls, budget: Budget, part: float, reveal: Reveal = COUNTS) -> "Division":
@@ -64,7 +68,7 @@ class Division:
             + ("   <- chosen" if part == self.part else "")
             for part, won, reached in self.tried
         )
-        dry = "dry run on made-up data: part for the vote, a good rate wins, accuracy"
+        dry = "dry run on made-up data: part for the vote, a good candidate wins, accuracy"
         return (
             f"of the budget (squares of mu) the vote gets {100 * self.part:.0f} %: epsilon "
             f"{self.vote.epsilon:.3g} for the vote, {self.train.epsilon:.3g} for what follows"
@@ -96,7 +100,8 @@ def divide(
 
     For each way to divide it: clients of a made-up federation vote under the noise that the
     vote would have, and a model is trained with the winner under noise that is as long beside
-    its updates as the real one would be. The way with the best accuracy wins.
+    its updates as the real one would be. The way with the best accuracy wins, among those whose
+    vote probably decides (`likely`), if there are any.
 
     Guarantee:
         Both parts fit into one ledger whose cap is the budget, in this order
@@ -114,14 +119,16 @@ def divide(
         options: The rest of the terms.
     """
     rates = np.geomspace(0.003, 3.0, candidates)
+    space = Space(lr=Axis.log(rates.tolist()))
     dry = DryRun(clients, seed)
     losses = dry.local_losses(rates)
     rng = np.random.default_rng([0x444956, seed])
-    rows = []
+    tried: list[tuple[float, float, float]] = []
     for part in PARTS:
         voting, training = reveal.divide(budget, part)
         terms = Terms.of(clients, voting, **options)
-        chances = _winners(losses, rates, terms, rng, reveal)
+        vote = plan_vote(terms, space, VoteSettings(reveal=reveal))
+        chances = _winners(losses, space, vote, rng)
         planned = plan_training(
             clients, parameters, budget=training, rounds=rounds, settings=settings, **options
         )
@@ -138,28 +145,23 @@ def divide(
                 for rate, chance in zip(rates, chances, strict=True)
             ]
         )
-        rows.append((part, chances, reached))
-    everything = np.max([reached for _, _, reached in rows], axis=0)
-    good = everything >= everything.max() - 0.02
-    tried = tuple(
-        (part, float(chances[good].sum()), float(chances @ reached))
-        for part, chances, reached in rows
-    )
-    part = max(tried, key=lambda row: row[2])[0]
-    return replace(Division.of(budget, part, reveal), tried=tried)
+        tried.append((part, likely(vote), float(chances @ reached)))
+    decided = [row for row in tried if row[1] >= _DECIDED] or tried
+    part = max(decided, key=lambda row: row[2])[0]
+    return replace(Division.of(budget, part, reveal), tried=tuple(tried))
 
 
-def _winners(
-    losses: Reals,
-    rates: Reals,
-    terms: Terms,
-    rng: np.random.Generator,
-    reveal: Reveal,
-) -> Reals:
+def likely(vote: VotePlan) -> float:
+    """Return how probably a good candidate wins that leads by `AGREEMENT` of the ballots.
+
+    The one figure for it: of plans, of the dry run and of `urna init`.
+    """
+    return vote.success_probability(vote.gap_of(AGREEMENT))
+
+
+def _winners(losses: Reals, space: Space, vote: VotePlan, rng: np.random.Generator) -> Reals:
     """Return how often each candidate wins a vote among such clients, as it would be held."""
-    space = Space(lr=Axis.log(rates.tolist()))
-    planned = plan_vote(terms, space, VoteSettings(reveal=reveal))
-    winners = list(draw_winners(losses, space, planned, PosteriorDecoder(), rng, _VOTES))
+    winners = list(draw_winners(losses, space, vote, PosteriorDecoder(), rng, _VOTES))
     return np.bincount(winners, minlength=len(space)) / _VOTES
 
 

@@ -11,7 +11,7 @@ from urna.forecast.votes import WIDE, Openings, forecast
 from urna.privacy import Budget, Unit
 from urna.privacy.cost import DECLARED, GAUSSIAN
 from urna.space import Space
-from urna.study.division import Division
+from urna.study.division import AGREEMENT, Division, likely
 from urna.study.file import Study
 from urna.study.prepare import Prepared, among_of, division_of, reveal_of, stage_of
 from urna.systems.average import AveragePlan
@@ -22,7 +22,6 @@ from urna.tally.selection_plan import ACCOUNTANT
 
 __all__ = ["StagePlan", "StudyPlan", "plan_study"]
 
-_AGREEMENT = 0.4  # of the ballots, the gap that usual clients shows
 _SURE = 0.95
 _HELD = 100  # made-up votes of each opening that are compared
 _GATE = 1.6e-6  # seconds of leader and helper for each AND gate of their circuit
@@ -206,23 +205,18 @@ def _other_opening(openings: Openings) -> str:
     )
 
 
-def _likely(vote: VotePlan) -> float:
-    """Return how probably the good win usual clients."""
-    return vote.success_probability(vote.gap_of(_AGREEMENT))
-
-
 def _needed(vote: VotePlan, probability: float) -> float | None:
     """Return the epsilon at which they win this probably; None where no epsilon is enough."""
     with suppress(ParameterError):
-        return vote.epsilon_for(vote.gap_of(_AGREEMENT), probability)
+        return vote.epsilon_for(vote.gap_of(AGREEMENT), probability)
     return None
 
 
 def _chances(vote: VotePlan) -> dict[str, float]:
     """Return how probably a good candidate wins. The one place where votes are forecast."""
     least = "" if vote.reveal.winner else ", at least"  # of counts it is a lower bound
-    usual = f"if the good lead by {100 * _AGREEMENT:.0f} % of the ballots{least}"
-    return {"if all agree": vote.best_case, usual: _likely(vote)}
+    usual = f"if the good lead by {100 * AGREEMENT:.0f} % of the ballots{least}"
+    return {"if all agree": vote.best_case, usual: likely(vote)}
 
 
 def _following(
@@ -256,15 +250,15 @@ def _following(
 def _advice(prepared: Prepared, vote: VotePlan, division: Division | None) -> Iterator[str]:
     """Say where the budget of a vote would be better spent."""
     privacy = prepared.study.privacy
-    likely = _likely(vote)
-    if likely < _SURE:
+    chance = likely(vote)
+    if chance < _SURE:
         if (need := _needed(vote, _SURE)) is not None:
-            lead, sure = f"{100 * _AGREEMENT:.0f} %", f"{100 * _SURE:.0f} %"
+            lead, sure = f"{100 * AGREEMENT:.0f} %", f"{100 * _SURE:.0f} %"
             least = "" if vote.reveal.winner else "at least "
-            more = f", or {vote.clients_for(_AGREEMENT, _SURE)} clients" if least else ""
+            more = f", or {vote.clients_for(AGREEMENT, _SURE)} clients" if least else ""
             yield (
                 f"a good candidate that leads by {lead} of the ballots wins with {least}"
-                f"{100 * likely:.0f} %; {sure} need epsilon {need:.2g} for the vote{more}"
+                f"{100 * chance:.0f} %; {sure} need epsilon {need:.2g} for the vote{more}"
             )
         if vote.terms.adjacency.unit is Unit.CLIENT and len(prepared.clients) < 30:
             yield (
@@ -272,9 +266,9 @@ def _advice(prepared: Prepared, vote: VotePlan, division: Division | None) -> It
                 f"{max(2, math.ceil(100 / len(prepared.clients)))}: single records are protected"
             )
         elif vote.terms.adjacency.unit is Unit.RECORD and not vote.reveal.winner:
-            need_shards = vote.shards_for(_AGREEMENT, _SURE)
+            need_shards = vote.shards_for(AGREEMENT, _SURE)
             yield f"or {need_shards} shards of each client, where each keeps enough records"
-    elif division is None and likely > 0.999 and privacy.epsilon > 0.2:
+    elif division is None and chance > 0.999 and privacy.epsilon > 0.2:
         need = _needed(vote, 0.99)
         if need is not None and need < 0.8 * privacy.epsilon:
             yield (

@@ -19,8 +19,10 @@ from urna.privacy import Budget, Cover, Ledger
 from urna.randomness import OsSecrets
 from urna.space import Axis, Space
 from urna.study import Division, TrainStage, divide
-from urna.study.division import DryRun
+from urna.study.division import DryRun, likely
 from urna.systems.train import Sampling, Settings, TorchLearner
+from urna.systems.vote import plan_vote
+from urna.tally import Terms
 
 BUDGET = Budget(6.0, 1e-3)
 RNG = np.random.default_rng(0)
@@ -41,6 +43,19 @@ def test_the_two_parts_are_the_whole_and_no_data_decide() -> None:
     assert squares <= Cover(BUDGET).mu ** 2 * (1 + 1e-9)
     assert one.part in [row[0] for row in one.tried]
     assert "<- chosen" in str(one)
+
+
+@pytest.mark.parametrize("clients", [40, 60])
+def test_a_default_vote_probably_decides_and_has_one_probability(clients: int) -> None:
+    """It rises with the vote's part, and is the plan's; a vote that is a guess is not chosen."""
+    divided = divide(BUDGET, clients=clients, parameters=650, rounds=20, dropout=0.1)
+    chances = [chance for _, chance, _ in divided.tried]
+    assert chances == sorted(chances)
+    chosen = next(chance for part, chance, _ in divided.tried if part == divided.part)
+    assert chosen >= 0.8
+    space = Space(lr=Axis.log([0.01, 0.03, 0.1, 0.3, 1.0]))
+    vote = plan_vote(Terms.of(clients, divided.vote, dropout=0.1), space)
+    assert likely(vote) == pytest.approx(chosen)
 
 
 def test_more_noise_never_helps_the_dry_run_much() -> None:
