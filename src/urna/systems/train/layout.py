@@ -149,10 +149,7 @@ class Layout:
         return self.encoding.encode(whole, secrets)
 
     def read(self, total: IntVector, *, clients: float, variance: Fraction) -> Summary:
-        """Decode a noisy sum, of this variance in grid steps squared.
-
-        It is divided by `clients`: how many clients, or sampled records, are expected in it.
-        """
+        """Decode a noisy sum of so many expected clients, or sampled records, and this variance."""
         encoding = self.encoding
         means = encoding.decode(total) / clients
         error = encoding.error(math.ceil(clients), variance) / clients

@@ -53,10 +53,7 @@ class Learner(Protocol[DataT_contra]):
     def judge(
         self, weights: Vector, clients: Sequence[DataT_contra]
     ) -> npt.NDArray[np.floating[Any]]:
-        """Return loss and accuracy on every client's own rows, from these and the weights alone.
-
-        Shape (clients, 2); NaN for a client without an answer.
-        """
+        """Return loss and accuracy on each client's own rows, from these alone; NaN without any."""
         ...
 
 

@@ -230,10 +230,7 @@ def after_failure(
     attempts: int,
     stated: float,
 ) -> Progress:
-    """Return where training stands after a round that counts and gave nothing.
-
-    As `after_round`; `stated` is the epsilon of all rounds, this one among them.
-    """
+    """Return where training stands after a failed round; `stated` is all rounds' epsilon."""
     return _counted(
         plan,
         state,
