@@ -175,7 +175,6 @@ class CompiledTrainer(graphs.GraphTrainer):
         features: What the group's recipes ask of the optimiser.
         recorder: What records.
         shapes: Lanes, and rows of a batch, for which steps are compiled.
-        deterministic: Whether cuDNN may only take deterministic kernels.
     """
 
     def __init__(
@@ -185,13 +184,10 @@ class CompiledTrainer(graphs.GraphTrainer):
         recorder: graphs.Recorder,
         *,
         shapes: Collection[Shape],
-        deterministic: bool = False,
     ) -> None:
         step, still = CompiledSteps(eager_step, shapes), CompiledSteps(still_step, shapes)
-        super().__init__(batched, features, recorder, step, deterministic=deterministic)
-        self._still = graphs.GraphTrainer(
-            batched, features, recorder, still, deterministic=deterministic
-        )
+        super().__init__(batched, features, recorder, step)
+        self._still = graphs.GraphTrainer(batched, features, recorder, still)
 
     def epoch(
         self, stack: Stack, settings: LaneSettings, block: Block, epoch: Epoch, width: int

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from urna.data import Samples
 from urna.errors import ParameterError
 from urna.local import BatchedObjective, Progress, Recordings
-from urna.local.engine import Model, Weights, score_group, train_group
+from urna.local.engine import Model, Weights
 from urna.local.engine.batches import seeded_module
 from urna.local.recipe import LaneGroup, Recipe, share_lanes
 from urna.space import Space
@@ -150,18 +150,11 @@ class _Federation:
         recipes = [self._recipe(leader, first) for leader in sharing.leaders]
         total = sum(len(client) for client in self.clients)
         mean = start.each(lambda tensor: tensor.double() * 0)
-        for places, trained in train_group(
-            self.model,
-            recipes,
-            start,
-            self.clients,
-            [self.seed + 1 + place for place in range(len(self.clients))],
-            recordings=self._recordings,
-            features_of=self.group.recipes,
-            first_epoch=first,
-        ):
-            shares = np.array([len(self.clients[place]) / total for place in places])
-            mean = _sum(mean, trained, shares)
+        seeds = [self.seed + 1 + place for place in range(len(self.clients))]
+        with self._recordings.runner(self.model, self.group.recipes) as runner:
+            for places, trained in runner.train(recipes, start, self.clients, seeds, first):
+                shares = np.array([len(self.clients[place]) / total for place in places])
+                mean = _sum(mean, trained, shares)
         self._weights = Weights(
             {n: t.to(start.parameters[n].dtype) for n, t in mean.parameters.items()},
             {n: t.to(start.buffers[n].dtype) for n, t in mean.buffers.items()},
@@ -214,9 +207,8 @@ class _Federation:
             if over or (still and not any(recipes[m].learning_rates()[next_epoch:]))
         ]
         if done:
-            found = score_group(
-                self.model, recipes, self._weights, self.test, recordings=self._recordings
-            )
+            with self._recordings.runner(self.model, recipes) as runner:
+                found = runner.score(self._weights, self.test, rows=4 * recipes[0].batch_size)
             self.scores[done] = found[self._lane_of[done]]
             self._alive = [m for m in self._alive if m not in set(done)]
 

@@ -26,10 +26,8 @@ import hashlib
 import importlib.metadata
 import inspect
 import json
-import os
 import sys
 import sysconfig
-import tempfile
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +38,7 @@ import numpy as np
 
 from urna.data import Samples
 from urna.errors import OutputError, ParameterError
+from urna.files import write_whole
 from urna.local.objective import (
     Losses,
     Objective,
@@ -320,24 +319,12 @@ def _read(path: Path, candidates: int) -> Losses | None:
 
 
 def _write(path: Path, losses: Losses) -> None:
-    """Write beside the place and move there: readers see the whole file or none."""
+    """Write a file whole: readers see all of it or none."""
     entry = {"format": _FORMAT, "losses": [float(value).hex() for value in losses]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    except OSError as error:
+        write_whole(path, json.dumps(entry), mode=0o600)
+    except (OSError, OutputError) as error:
         raise OutputError(
-            f"the cache folder cannot be written ({error.strerror}); name another or switch the "
-            "cache off"
+            f"the cache folder cannot be written ({error}); name another or switch the cache off"
         ) from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(entry, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except OSError as error:
-        raise OutputError(f"the cache could not be written ({error.strerror})") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)

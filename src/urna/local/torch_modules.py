@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from urna.data import Samples
 from urna.errors import ParameterError
-from urna.local.engine import Model, Recordings, check_client, check_model, search_group
+from urna.local.engine import Model, Recordings, check_model
 from urna.local.engine.batches import count_steps, epoch_batches, seeded_module, step_key
 from urna.local.engine.model import (
     Loss,
@@ -326,16 +326,10 @@ class BatchedObjective(_TorchModule):
                     report(before + int(members * share), len(space))
 
             try:
-                scores[list(group.places)] = search_group(
-                    self.model(group),
-                    group,
-                    part,
-                    seed,
-                    recordings=self._recordings,
-                    race=self.race,
-                    most_lanes=self.most_lanes,
-                    tick=tick,
-                )
+                with self._recordings.runner(self.model(group), group.recipes) as runner:
+                    scores[list(group.places)] = runner.search(
+                        group, part, seed, race=self.race, most_lanes=self.most_lanes, tick=tick
+                    )
             except RuntimeError as error:  # what torch raises when memory runs out
                 if not out_of_memory(error):
                     raise
@@ -349,8 +343,9 @@ class BatchedObjective(_TorchModule):
         part = hold_out(data, fraction=self.validation_fraction, seed=seed)
         for group in groups:
             try:
-                for rows in (part.train, part.validation):
-                    check_client(self.model(group), group.recipes, rows, self._recordings)
+                with self._recordings.runner(self.model(group), group.recipes) as runner:
+                    runner.check(part.train)
+                    runner.check(part.validation)
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise  # else its candidates will fail, and no others

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from urna.data import Samples
 from urna.errors import CannotBatch, ParameterError
-from urna.local.engine import Model, Recordings, Weights, check_client, check_model, train_group
+from urna.local.engine import Model, Recordings, Weights, check_model
 from urna.local.engine.batches import seeded_module
 from urna.local.engine.model import (
     Loss,
@@ -131,24 +131,18 @@ def train_clients(
     )
 
     def train(places: Sequence[int]) -> None:
-        blocks = train_group(
-            model,
-            [recipe],
-            start,
-            [clients[p] for p in places],
-            [seeds[p] for p in places],
-            recordings=recordings,
-            first_epoch=first_epoch,
-        )
-        for some, trained in blocks:
-            chosen = [places[i] for i in some]
-            found.parameters[chosen], found.buffers[chosen] = _rows(trained, len(some))
+        mine, own = [clients[p] for p in places], [seeds[p] for p in places]
+        with recordings.runner(model, [recipe]) as runner:
+            for some, trained in runner.train([recipe], start, mine, own, first_epoch):
+                chosen = [places[i] for i in some]
+                found.parameters[chosen], found.buffers[chosen] = _rows(trained, len(some))
 
     sound = []
     for place, client in enumerate(clients):
         try:
             if len(client):
-                check_client(model, [recipe], client, recordings)
+                with recordings.runner(model, [recipe]) as runner:
+                    runner.check(client)
             sound.append(place)
         except Exception as error:  # whatever is wrong with these rows
             note_failure(place, error)

@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits
 from urna.data import Samples
 from urna.errors import CannotBatch
 from urna.local import BatchedObjective, Recipe, TorchObjective, hold_out
+from urna.local.engine import Model, Recordings
 from urna.local.engine.batches import epoch_batches, seeded_module, step_key
 from urna.local.recipe import group_plans, plan_candidates
 from urna.space import Space
@@ -274,37 +275,26 @@ class _Repeat:
         return step
 
 
-def _recorded(**options: bool) -> Callable[..., object]:
-    return lambda batched, used: graphs.GraphTrainer(batched, used, _Repeat(), **options)
+def _recorded(batched: object, used: object) -> object:
+    return graphs.GraphTrainer(batched, used, _Repeat())
 
 
 @pytest.mark.parametrize("factory", [mlp, cnn])
 def test_widths_and_recorded_steps_change_nothing(factory: Callable[[], object]) -> None:
-    recorded = _recorded(deterministic=True)
     alone = _run(_eager, factory)
     assert np.isfinite(alone).all()
     for width in (None, 2, 4):
-        np.testing.assert_array_equal(_run(recorded, factory, width), alone)
+        np.testing.assert_array_equal(_run(_recorded, factory, width), alone)
 
 
 def test_only_who_is_to_repeat_itself_asks_for_deterministic_kernels() -> None:
     cudnn = torch.backends.cudnn
-    asked: set[tuple[bool, bool]] = set()
-
-    class Noting:
-        def record(self, step: Callable[[], None]) -> Callable[[], None]:
-            asked.add((cudnn.deterministic, cudnn.benchmark))
-            return step
-
-    def kernels_of(**options: bool) -> set[tuple[bool, bool]]:
-        asked.clear()
-        _run(lambda b, used: graphs.GraphTrainer(b, used, Noting(), **options), mlp)
-        return set(asked)
-
     before = cudnn.deterministic, cudnn.benchmark
-    assert kernels_of() == {before}
-    assert kernels_of(deterministic=True) == {(True, False)}
-    assert (cudnn.deterministic, cudnn.benchmark) == before
+    for repeatable, expected in ((False, before), (True, (True, False))):
+        model = Model(mlp, device="cpu", repeatable=repeatable)
+        with Recordings().runner(model, [Recipe()]):
+            assert (cudnn.deterministic, cudnn.benchmark) == expected
+        assert (cudnn.deterministic, cudnn.benchmark) == before
 
 
 def test_a_gpu_keeps_one_width_only_where_asked_to_repeat_itself(

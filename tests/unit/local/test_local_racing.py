@@ -100,7 +100,7 @@ def _plan(monkeypatch: pytest.MonkeyPatch, planned: object) -> None:
 
 
 def _record_like_a_gpu(self: Any) -> object:
-    return graphs.GraphTrainer(self._batched, self._features, _Repeat(), deterministic=True)
+    return graphs.GraphTrainer(self._batched, self._features, _Repeat())
 
 
 @pytest.mark.parametrize("width", [4, 10])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from urna.local.engine.epochs import Block, Epoch, Step, eager_step, take_rows
 from urna.local.engine.gradients import Batched
-from urna.local.engine.pieces import cut, deterministic_kernels
+from urna.local.engine.pieces import cut
 from urna.local.engine.stack import Features, LaneSettings, Stack
 
 __all__ = ["CudaRecorder", "GraphTrainer", "Recorder"]
@@ -76,7 +76,6 @@ class GraphTrainer:
         features: What the group's recipes ask of the optimiser.
         recorder: What records; CUDA graphs outside of tests.
         step: Takes a step.
-        deterministic: Whether cuDNN may only take deterministic kernels.
     """
 
     def __init__(
@@ -85,11 +84,9 @@ class GraphTrainer:
         features: Features,
         recorder: Recorder,
         step: Step = eager_step,
-        *,
-        deterministic: bool = False,
     ) -> None:
         self._batched, self._features, self._take = batched, features, step
-        self._recorder, self._deterministic = recorder, deterministic
+        self._recorder = recorder
         self._recordings: dict[tuple[int, ...], _Recording] = {}
 
     def epoch(
@@ -97,18 +94,17 @@ class GraphTrainer:
     ) -> Stack:
         """Train every lane for one epoch and return the stack; the old one is spent."""
         pieces = cut(len(stack), block.clients * width)
-        with deterministic_kernels(self._deterministic):
-            if len(pieces) == 1:
-                recording = self._recording(stack, settings, block, epoch)
-                recording.replay(stack, settings, block, epoch)
-                return recording.stack
-            before = stack.steps.clone()
-            for piece in pieces:
-                stack.steps.copy_(before)
-                part, part_settings = stack.view(piece), settings.view(piece)
-                recording = self._recording(part, part_settings, block, epoch)
-                recording.replay(part, part_settings, block, epoch)
-                part.copy_from(recording.stack)
+        if len(pieces) == 1:
+            recording = self._recording(stack, settings, block, epoch)
+            recording.replay(stack, settings, block, epoch)
+            return recording.stack
+        before = stack.steps.clone()
+        for piece in pieces:
+            stack.steps.copy_(before)
+            part, part_settings = stack.view(piece), settings.view(piece)
+            recording = self._recording(part, part_settings, block, epoch)
+            recording.replay(part, part_settings, block, epoch)
+            part.copy_from(recording.stack)
         return stack
 
     def _recording(
@@ -117,109 +113,79 @@ class GraphTrainer:
         shape = (len(stack), block.clients, *block.inputs.shape[2:], max(epoch.sizes))
         if shape not in self._recordings or self._recordings[shape].capacity < block.rows:
             take = functools.partial(self._take, self._batched)
-            step = _StepInPlace(take, self._features, stack, settings, block, epoch)
-            self._recordings[shape] = _Recording(step, self._recorder)
+            self._recordings[shape] = _Recording(
+                take, self._features, self._recorder, stack, settings, block, epoch
+            )
         return self._recordings[shape]
 
 
-class _StepInPlace:
-    """A step on fixed places that hold everything it reads."""
-
-    def __init__(
-        self,
-        take: Callable[[Stack, LaneSettings, Features, Tensor, Tensor, Tensor], None],
-        features: Features,
-        stack: Stack,
-        settings: LaneSettings,
-        block: Block,
-        epoch: Epoch,
-    ) -> None:
-        self._take, self._features = take, features
-        self.stack, self._settings = stack.copy(), settings.copy()
-        self._inputs, self._targets = block.inputs.clone(), block.targets.clone()
-        self.longest = max(epoch.sizes)
-        self._rows = torch.zeros_like(epoch.rows)
-        self._keys = torch.zeros_like(epoch.keys)
-        self._next = torch.zeros(1, dtype=torch.int64, device=stack.steps.device)
-
-    @property
-    def capacity(self) -> int:
-        """Most training rows of a client."""
-        return self._targets.shape[1]
-
-    def load(self, block: Block, epoch: Epoch) -> None:
-        """Put an epoch's data in place."""
-        self._inputs[:, : block.rows].copy_(block.inputs)
-        self._targets[:, : block.rows].copy_(block.targets)
-        self._rows[:, : epoch.rows.shape[1]].copy_(epoch.rows)
-        self._keys[: len(epoch.keys)].copy_(epoch.keys)
-
-    def begin(self, stack: Stack, settings: LaneSettings) -> None:
-        """Put weights and settings in place, and start with the first batch."""
-        if stack is not self.stack:
-            self.stack.copy_from(stack)
-        self._settings.copy_from(settings)
-        self._next.zero_()
-
-    def take(self, size: int) -> None:
-        """Take the next step, with a batch of this size."""
-        batch = self._batch(size)
-        self._take(self.stack, self._settings, self._features, *batch)
-        self._next.add_(1)
-
-    def _batch(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        # Only the last batch may be shorter, so every batch starts at a multiple. The bounds
-        # matter to the warm-up alone, which counts on beyond the epoch's end.
-        places = self._next * self.longest + torch.arange(size, device=self._next.device)
-        rows = self._rows.index_select(1, places.clamp_(max=self._rows.shape[1] - 1))
-        key = self._keys.index_select(0, self._next.clamp(max=len(self._keys) - 1))[0]
-        return take_rows(self._inputs, rows), take_rows(self._targets, rows), key
-
-
 class _Recording:
-    """Recordings of a step, by the size of the batch.
+    """Recordings of a step, by the size of the batch, and fixed places for everything it reads.
 
     Serves clients of up to `capacity` training rows. Full batches are recorded at once; a
     shorter last batch only when its size comes back, because clients of different sizes
     bring many that never do.
     """
 
-    def __init__(self, step: _StepInPlace, recorder: Recorder) -> None:
-        self._step, self._recorder = step, recorder
+    def __init__(
+        self,
+        take: Callable[[Stack, LaneSettings, Features, Tensor, Tensor, Tensor], None],
+        features: Features,
+        recorder: Recorder,
+        stack: Stack,
+        settings: LaneSettings,
+        block: Block,
+        epoch: Epoch,
+    ) -> None:
+        self._take, self._features, self._recorder = take, features, recorder
+        self.stack, self._settings = stack.copy(), settings.copy()
+        self._inputs, self._targets = block.inputs.clone(), block.targets.clone()
+        self._longest = max(epoch.sizes)
+        self._rows = torch.zeros_like(epoch.rows)
+        self._keys = torch.zeros_like(epoch.keys)
+        self._next = torch.zeros(1, dtype=torch.int64, device=stack.steps.device)
         self._seen: set[int] = set()
         self._replays: dict[int, Callable[[], None]] = {}
 
     @property
     def capacity(self) -> int:
         """Most training rows of a client."""
-        return self._step.capacity
-
-    @property
-    def stack(self) -> Stack:
-        """The lanes as the last replay left them."""
-        return self._step.stack
+        return self._targets.shape[1]
 
     def replay(self, stack: Stack, settings: LaneSettings, block: Block, epoch: Epoch) -> None:
-        """Put everything in place and replay the epoch's steps."""
-        self._step.load(block, epoch)
+        """Put everything in place and replay the epoch's steps; `stack` here has the result."""
+        self._inputs[:, : block.rows].copy_(block.inputs)
+        self._targets[:, : block.rows].copy_(block.targets)
+        self._rows[:, : epoch.rows.shape[1]].copy_(epoch.rows)
+        self._keys[: len(epoch.keys)].copy_(epoch.keys)
         for size in dict.fromkeys(epoch.sizes):
-            if size not in self._replays and (size == self._step.longest or size in self._seen):
+            if size not in self._replays and (size == self._longest or size in self._seen):
                 self._record(size)
             self._seen.add(size)
-        self._step.begin(stack, settings)
+        if stack is not self.stack:
+            self.stack.copy_from(stack)
+        self._settings.copy_from(settings)
+        self._next.zero_()
         for size in epoch.sizes:
             if size in self._replays:
                 self._replays[size]()
             else:
-                self._step.take(size)
+                self._step(size)
+
+    def _step(self, size: int) -> None:
+        """Take the next step, with a batch of this size."""
+        # Only the last batch may be shorter, so every batch starts at a multiple. The bounds
+        # matter to the warm-up alone, which counts on beyond the epoch's end.
+        places = self._next * self._longest + torch.arange(size, device=self._next.device)
+        rows = self._rows.index_select(1, places.clamp_(max=self._rows.shape[1] - 1))
+        key = self._keys.index_select(0, self._next.clamp(max=len(self._keys) - 1))[0]
+        inputs, targets = take_rows(self._inputs, rows), take_rows(self._targets, rows)
+        self._take(self.stack, self._settings, self._features, inputs, targets, key)
+        self._next.add_(1)
 
     def _record(self, size: int) -> None:
         """Record a step for batches of one size; warming up moves the stack, which is put back."""
-        kept = self.stack.copy()
-
-        def work() -> None:
-            self._step.take(size)
-
+        kept, work = self.stack.copy(), functools.partial(self._step, size)
         try:
             self._replays[size] = self._recorder.record(work)
         except RuntimeError as error:

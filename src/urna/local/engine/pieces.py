@@ -232,19 +232,11 @@ class Threads:
         batched: The module's batched gradient and validation.
         count: Pieces worked on at the same time; with 1, PyTorch's own threads work.
         spread: Whether kernels share the threads that no piece is left for.
-        deterministic: Whether cuDNN may only take deterministic kernels.
     """
 
-    def __init__(
-        self,
-        batched: Batched,
-        count: int = 1,
-        *,
-        spread: bool = False,
-        deterministic: bool = False,
-    ) -> None:
+    def __init__(self, batched: Batched, count: int = 1, *, spread: bool = False) -> None:
         self.batched = batched
-        self._count, self._spread, self._deterministic = count, spread, deterministic
+        self._count, self._spread = count, spread
         self._copies: list[Batched] = []
         _keep_memory()
 
@@ -254,8 +246,7 @@ class Threads:
         """Call `work` for every piece and return what it returned, in order."""
         busy = min(self._count, len(pieces))
         if self._count == 1:
-            with deterministic_kernels(self._deterministic):
-                return [work(self.batched, piece) for piece in pieces]
+            return [work(self.batched, piece) for piece in pieces]
         with _kernel_threads(self._count // busy if self._spread else 1) as each:
             if busy == 1:
                 return [work(self.batched, piece) for piece in pieces]

@@ -99,7 +99,7 @@ class _Kind:
 class Runner:
     """Trains one model; what was recorded is kept from call to call.
 
-    Whoever calls holds `lock`: one module serves one call at a time.
+    Who calls has `lock` (`Recordings.runner`): one module serves one call at a time.
 
     Args:
         model: What is trained.
@@ -132,17 +132,13 @@ class Runner:
     def _make_graphs(self) -> GraphTrainer | None:
         if not (self._on_gpu and self._speed.graphs):
             return None
-        repeatable = self._model.repeatable
-        return GraphTrainer(self._batched, self._features, CudaRecorder(), deterministic=repeatable)
+        return GraphTrainer(self._batched, self._features, CudaRecorder())
 
     def _tools(self, capacity: Capacity) -> tuple[Threads, EpochTrainer]:
         """Return who runs pieces, and what moves a stack through an epoch."""
         key = capacity.threads, capacity.least == 2
         if key not in self._threads:
-            deterministic = self._on_gpu and self._model.repeatable
-            self._threads[key] = Threads(
-                self._batched, key[0], spread=key[1], deterministic=deterministic
-            )
+            self._threads[key] = Threads(self._batched, key[0], spread=key[1])
         threads = self._threads[key]
         return threads, self._graphs or EagerTrainer(threads, self._features, self._step)
 
@@ -153,7 +149,11 @@ class Runner:
             torch.cuda.empty_cache()
 
     def check(self, data: Samples) -> None:
-        """Refuse rows that the module cannot be trained on, before a device sees them."""
+        """Refuse rows that the module cannot be trained on, before a device sees them.
+
+        Raises:
+            ParameterError: Targets are not among the module's classes.
+        """
         inputs, targets = as_tensors(data)
         if self._model.loss != TorchLoss.CROSS_ENTROPY:
             return
@@ -167,11 +167,26 @@ class Runner:
         group: LaneGroup,
         client: Holdout,
         seed: int,
-        race: SuccessiveHalving | None,
-        most_lanes: int | None,
-        tick: Tick,
+        *,
+        race: SuccessiveHalving | None = None,
+        most_lanes: int | None = None,
+        tick: Tick = lambda share: None,
     ) -> npt.NDArray[np.float64]:
-        """Do what `search_group` says; where memory runs out, again with half as much at once."""
+        """Train a group of candidates on a client, and judge them.
+
+        Where memory runs out, again with half as much at once.
+
+        Args:
+            group: The candidates' recipes.
+            client: Its rows to train on and to judge by.
+            seed: Of first weights, batches and masks.
+            race: Which candidates may stop early.
+            most_lanes: Candidates trained at once; None lets memory and cache decide.
+            tick: Called after each epoch.
+
+        Returns:
+            Shape (members, 2): losses and shares of right answers.
+        """
         capacity = self._search_capacity(group, client.train, most_lanes)
         while True:
             try:
@@ -263,9 +278,24 @@ class Runner:
         weights: Weights,
         clients: Sequence[Samples],
         seeds: Sequence[int],
-        first_epoch: int,
+        first_epoch: int = 0,
     ) -> Iterator[tuple[list[int], Weights]]:
-        """Do what `train_group` says."""
+        """Train given weights on every client with a fresh optimiser.
+
+        On a CPU clients that take equally many steps are trained together, smaller ones padded with
+        rows that the loss ignores, where that is sound: cross entropy without smoothing, and a
+        module in which rows do not mix. Otherwise only equally large ones are.
+
+        Args:
+            recipes: One for each lane of `weights`; of one batch size, optimiser and length.
+            weights: Where every client starts, one lane for each recipe.
+            clients: Each client's rows.
+            seeds: Each client's seed of batches and masks.
+            first_epoch: The number of the first epoch: batches and masks go on from there.
+
+        Yields:
+            The places of some clients, and their weights: all lanes of the first, then the next.
+        """
         batch_size, lanes, start = recipes[0].batch_size, len(recipes), self._sent(weights)
         steps = [count_steps(len(client), batch_size) for client in clients]
         if idle := [place for place, count in enumerate(steps) if count == 0]:
@@ -359,7 +389,10 @@ class Runner:
         return plain and self._apart[features]
 
     def score(self, weights: Weights, data: Samples, rows: int) -> npt.NDArray[np.float64]:
-        """Do what `score_group` says."""
+        """Return every lane's loss and share of right answers, `rows` rows at a time.
+
+        Shape (lanes, 2).
+        """
         self.check(data)
         sent = self._sent(weights)
         stack = fresh_state(sent.parameters, sent.buffers, self._features)
