@@ -18,7 +18,6 @@ __all__ = [
     "digest_of",
     "held_alone",
     "read_json",
-    "reserved",
     "today",
     "write_json",
     "write_whole",
@@ -141,30 +140,6 @@ def held_alone(folder: Path, what: str) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-@contextmanager
-def reserved(folder: Path, size: int) -> Iterator[None]:
-    """Hold room on the disk while something is paid for that will be written there.
-
-    The room is given back when the block ends: write at its very end.
-
-    Raises:
-        OutputError: There is not enough. Nothing was paid yet.
-    """
-    check_folder(folder)
-    held = False
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".room.") as file:
-            file.write(bytes(size))
-            file.flush()
-            os.fsync(file.fileno())
-            held = True
-            yield
-    except OSError as error:
-        if held:  # it comes from the block
-            raise
-        raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -322,30 +322,6 @@ class Space(Sequence[Candidate]):
         known = {tuple(candidate.values()): place for place, candidate in enumerate(self)}
         return [known[tuple(candidate.values())] for candidate in asked]
 
-    def distances(self) -> npt.NDArray[np.float64]:
-        """Return distances between candidates in axis steps, shape (axes, m, m).
-
-        Kept per axis because a decoder scales each axis by itself.
-        """
-        places = self.places
-        return np.stack(
-            [
-                axis.steps()[np.ix_(places[:, i], places[:, i])]
-                for i, axis in enumerate(self._axes.values())
-            ]
-        )
-
-    def distance(self, first: int, second: int) -> float:
-        """Return the Euclidean distance between two candidates in axis steps.
-
-        Example:
-            >>> Space(a=[1, 2, 3], b=["x", "y"]).distance(0, 4)
-            2.0
-        """
-        places = self.places
-        pairs = zip(self._axes.values(), places[first], places[second], strict=True)
-        return math.sqrt(sum(axis.steps()[a, b] ** 2 for axis, a, b in pairs))
-
     @functools.cached_property
     def fingerprint(self) -> str:
         """A digest of axes, values, kinds and order, for clients and server to compare."""

@@ -19,7 +19,6 @@ from urna.files import (
     check_folder,
     digest_of,
     read_json,
-    reserved,
     write_json,
     write_whole,
 )
@@ -109,22 +108,6 @@ class TestAFullDisk:
             write_whole(tmp_path / "result", bytes(1 << 17))
         assert (tmp_path / "result").read_text() == "old"
 
-    def test_room_that_is_not_there_is_noticed_before_anything_is_paid(
-        self, tmp_path: Path
-    ) -> None:
-        paid = []
-        with pytest.raises(OutputError, match="cannot write to"), reserved(tmp_path, 1 << 17):
-            paid.append("budget")
-        assert paid == []
-        assert listed(tmp_path) == []
-
-    def test_room_that_is_there_is_given_back(self, tmp_path: Path) -> None:
-        with reserved(tmp_path, 1 << 15):
-            (held,) = tmp_path.iterdir()
-            assert held.stat().st_size == 1 << 15
-            assert held.stat().st_blocks * 512 >= 1 << 15, "and it is no hole"
-        assert listed(tmp_path) == []
-
 
 def test_a_full_file_system_is_told_as_such(tmp_path: Path) -> None:
     """On a file system of one megabyte, where we may make one."""
@@ -136,14 +119,12 @@ def test_a_full_file_system_is_told_as_such(tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip("this machine lets us mount nothing")
     code = (
-        "import sys, pathlib; from urna.files import reserved, write_whole\n"
+        "import sys, pathlib; from urna.files import write_whole\n"
         "from urna.errors import OutputError\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "write_whole(folder / 'kept', b'k' * 400_000)\n"
-        "for work in (lambda: write_whole(folder / 'kept', b'n' * 900_000),\n"
-        "             lambda: reserved(folder, 900_000).__enter__()):\n"
-        "    try: work()\n"
-        "    except OutputError as error: print(error)\n"
+        "try: write_whole(folder / 'kept', b'n' * 900_000)\n"
+        "except OutputError as error: print(error)\n"
         "print((folder / 'kept').read_bytes() == b'k' * 400_000, len(list(folder.iterdir())))\n"
     )
     shell = f'mount -t tmpfs -o size=1m none "{tmp_path}" && exec "$0" -c "$1" "{tmp_path}"'
@@ -155,23 +136,8 @@ def test_a_full_file_system_is_told_as_such(tmp_path: Path) -> None:
         env=environment(),
     )
     lines = done.stdout.splitlines()
-    assert [line.endswith("No space left on device") for line in lines[:2]] == [True, True]
-    assert lines[2] == "True 1"
-
-
-class TestReserved:
-    @pytest.mark.parametrize("error", [ZeroDivisionError, ConnectionResetError, FileNotFoundError])
-    def test_what_fails_inside_is_told_as_it_is(
-        self, tmp_path: Path, error: type[Exception]
-    ) -> None:
-        """A connection that is lost, say, is no matter of this folder."""
-        with pytest.raises(error, match="of its own"), reserved(tmp_path, 10):
-            raise error("a reason of its own")
-        assert listed(tmp_path) == []
-
-    def test_the_folder_is_made(self, tmp_path: Path) -> None:
-        with reserved(tmp_path / "a" / "b", 10):
-            assert (tmp_path / "a" / "b").is_dir()
+    assert lines[0].endswith("No space left on device")
+    assert lines[1] == "True 1"
 
 
 @pytest.mark.parametrize("work", [write_whole, write_json])

@@ -178,16 +178,6 @@ def test_the_widest_pair_of_an_ordered_axis_is_all_its_steps_apart(axis: Axis) -
     assert axis.steps().max() == pytest.approx(len(axis.values) - 1)
 
 
-@given(space=_spaces())
-def test_distances_between_candidates_are_a_metric_on_every_axis(space: Space) -> None:
-    distances = space.distances()
-    assert distances.shape == (len(space.axes), len(space), len(space))
-    for along in distances:
-        _check_metric(along)
-    total = np.sqrt((distances**2).sum(axis=0))
-    assert space.distance(0, len(space) - 1) == pytest.approx(total[0, -1])
-
-
 def test_each_kind_measures_in_its_own_way() -> None:
     values = [1, 10, 100]
     assert Axis.log(values).steps()[0].tolist() == pytest.approx([0, 1, 2])
