@@ -12,7 +12,6 @@ from urna.local.holdout import Holdout, hold_out
 from urna.local.objective import (
     ChecksSpace,
     Losses,
-    ManyClients,
     Objective,
     Progress,
     check_objective,
@@ -33,7 +32,6 @@ __all__ = [
     "Holdout",
     "Limits",
     "Losses",
-    "ManyClients",
     "Metric",
     "Objective",
     "Optimiser",

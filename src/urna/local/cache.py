@@ -29,7 +29,6 @@ import json
 import sys
 import sysconfig
 import types
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,6 @@ from urna.local.objective import (
     Objective,
     Progress,
     check_objective,
-    losses_of_each,
 )
 from urna.space import Space
 
@@ -53,7 +51,6 @@ __all__ = ["CachedObjective", "data_fingerprint", "objective_identity"]
 _FORMAT = "urna losses 1"
 _LIBRARIES = ("numpy", "scikit-learn", "torch", "xgboost", "lightgbm")
 _DEPTH = 12
-_TOGETHER = 25  # clients computed before their losses are stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,57 +83,11 @@ class CachedObjective:
         found = _read(path, len(space))
         if found is None:
             found = self.objective.losses(data, space, seed=seed, progress=progress)
-            _write(path, found)
+            if not np.isnan(found).all():  # else it could not be evaluated
+                _write(path, found)
         elif progress is not None:
             progress(len(space), len(space))
         return found
-
-    def losses_of_clients(
-        self,
-        clients: Sequence[Samples],
-        space: Space,
-        *,
-        seeds: Sequence[int],
-        progress: Progress | None = None,
-    ) -> Losses:
-        """Return the losses of many simulated clients; those not there yet are computed together.
-
-        They are stored some at a time, so that a run that was stopped has not been for nothing.
-        Those of a client that could not be evaluated are not stored.
-        """
-        report = progress or (lambda done, total: None)
-        total = len(clients) * len(space)
-        losses = np.full((len(clients), len(space)), np.inf)
-        paths = [self.path(c, space, seed=s) for c, s in zip(clients, seeds, strict=True)]
-        missing = []
-        for place, path in enumerate(paths):
-            found = _read(path, len(space)) if self.enabled else None
-            if found is None:
-                missing.append(place)
-            else:
-                losses[place] = found
-        if len(missing) < len(clients):
-            report(total - len(missing) * len(space), total)
-        for start in range(0, len(missing), _TOGETHER):
-            places = missing[start : start + _TOGETHER]
-
-            def advance(
-                done: int, _: int, before: int = total - (len(missing) - start) * len(space)
-            ) -> None:
-                report(before + done, total)
-
-            each = losses_of_each(
-                self.objective,
-                [clients[place] for place in places],
-                space,
-                seeds=[seeds[place] for place in places],
-                progress=advance,
-            )
-            for place, found in zip(places, each, strict=True):
-                losses[place] = found
-                if self.enabled and not np.isnan(found).all():
-                    _write(paths[place], found)
-        return losses
 
     def path(self, data: Samples, space: Space, *, seed: int) -> Path:
         """Return where the losses of exactly this computation are kept."""

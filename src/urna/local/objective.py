@@ -14,7 +14,6 @@ from urna.space import Space
 __all__ = [
     "ChecksSpace",
     "Losses",
-    "ManyClients",
     "Objective",
     "Progress",
     "check_objective",
@@ -75,38 +74,6 @@ class ChecksSpace(Protocol):
         ...
 
 
-@runtime_checkable
-class ManyClients(Protocol[DataT_contra]):
-    """An objective that is faster with many simulated clients at once.
-
-    Guarantee:
-        Each client's losses are those `Objective.losses` gives it alone, to the last bit: the
-        privacy of a vote rests on it. Where stacked arithmetic may round otherwise, as on a GPU,
-        clients are evaluated one by one.
-    """
-
-    def losses_of_clients(
-        self,
-        clients: Sequence[DataT_contra],
-        space: Space,
-        *,
-        seeds: Sequence[int],
-        progress: Progress | None = None,
-    ) -> Losses:
-        """Return the losses of all clients, shape (clients, candidates).
-
-        Args:
-            clients: Each client's data.
-            space: The candidates, in order.
-            seeds: One public seed per client.
-            progress: Called with the work done, in candidates of all clients.
-
-        Returns:
-            The losses; all of a client whose data cannot be evaluated are NaN.
-        """
-        ...
-
-
 def check_objective(objective: object, space: Space) -> None:
     """Let an objective refuse a space before any data is looked at, if it can tell.
 
@@ -125,7 +92,7 @@ def losses_of_each(
     seeds: Sequence[int],
     progress: Progress,
 ) -> Iterator[Losses]:
-    """Return every client's losses in order: computed together where the objective can.
+    """Return every client's losses in order, each computed by itself.
 
     Guarantee:
         What a client's data make the objective raise stops no other client. That client's
@@ -133,8 +100,8 @@ def losses_of_each(
         its text may hold data. Nor does it change another client's losses in any bit.
 
     Assumes:
-        `losses_of_clients`, where the objective has it, keeps its guarantee, and `losses` follows
-        from the data, the space, the seed and global generators alone, which begin at the seed.
+        `losses` follows from the data, the space, the seed and global generators alone, which
+        begin at the seed.
 
     Args:
         objective: What evaluates.
@@ -159,15 +126,6 @@ def _each(
     seeds: Sequence[int],
     progress: Progress,
 ) -> Iterator[Losses]:
-    if isinstance(objective, ManyClients):
-        try:
-            together = objective.losses_of_clients(clients, space, seeds=seeds, progress=progress)
-        except Exception as error:  # whatever strangers' data make strangers' code raise
-            reason = type(error).__name__
-            _log.warning("clients could not be evaluated together (%s); one by one", reason)
-        else:
-            yield from np.asarray(together)
-            return
     total = len(clients) * len(space)
     failed, unbatched = 0, 0
     for number, (data, seed) in enumerate(zip(clients, seeds, strict=True)):

@@ -19,6 +19,7 @@ from urna.local import (
     Speed,
     TorchObjective,
     cache,
+    losses_of_each,
 )
 from urna.local.cache import data_fingerprint, objective_identity
 from urna.space import Candidate, Space
@@ -156,22 +157,6 @@ def test_the_order_of_rows_is_part_of_the_data() -> None:
     assert data_fingerprint(DATA) != data_fingerprint(DATA.take(np.arange(10)[::-1]))
 
 
-def test_clients_not_there_yet_are_computed_together(cached: CachedObjective) -> None:
-    clients = [DATA.take(np.arange(n)) for n in (2, 3, 4)]
-    alone = [cached.losses(client, SPACE, seed=1) for client in clients[:2]]
-    before = called()
-    seen: list[tuple[int, int]] = []
-    for extra in (len(SPACE), 0):
-        found = cached.losses_of_clients(
-            clients, SPACE, seeds=[1, 1, 1], progress=lambda *step: seen.append(step)
-        )
-        np.testing.assert_array_equal(found[:2], alone)
-        before += extra
-        assert called() == before
-        assert seen[-1] == (3 * len(SPACE), 3 * len(SPACE))
-    assert seen == sorted(seen, key=lambda step: step[0])
-
-
 def test_a_change_to_the_engine_computes_anew(
     cached: CachedObjective, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -213,7 +198,7 @@ def test_a_client_that_failed_is_not_remembered(tmp_path: Path) -> None:
     cached = CachedObjective(CallableObjective(function), tmp_path)
     clients = [DATA, DATA.take(np.arange(1))]  # one row cannot be split
     for calls in (3, 3):
-        found = cached.losses_of_clients(clients, SPACE, seeds=[0, 0])
+        found = list(losses_of_each(cached, clients, SPACE, seeds=[0, 0], progress=lambda *_: None))
         assert found[0].tolist() == [1, 2, 3]
         assert np.isnan(found[1]).all()
         assert called() == calls

@@ -53,28 +53,6 @@ class Liking:
         return np.array([abs(c["x"] - data) + 0.1 * (c["y"] == "b") for c in space])
 
 
-@dataclass
-class LikingTogether(Liking):
-    """Judge all clients in one call."""
-
-    calls: int = 0
-
-    def losses_of_clients(
-        self,
-        clients: Sequence[float],
-        space: Space,
-        *,
-        seeds: Sequence[int],
-        progress: Progress | None = None,
-    ) -> Losses:
-        self.calls += 1
-        self.seeds.update(seeds)
-        found = [Liking().losses(c, space, seed=s) for c, s in zip(clients, seeds, strict=True)]
-        if progress is not None:
-            progress(len(clients) * len(space), len(clients) * len(space))
-        return np.array(found)
-
-
 class Failing:
     """Lose every candidate."""
 
@@ -216,31 +194,6 @@ def test_progress_reaches_its_end() -> None:
     assert evaluating == sorted(evaluating)
     assert evaluating[-1] == (400, 400)
     assert seen[-1] == ("summing ballots", 1, 1)
-
-
-def test_clients_judged_together_change_nothing() -> None:
-    outcomes = []
-    for objective in (Liking(), LikingTogether()):
-        seen: list[tuple[str, int, int]] = []
-        result = search(
-            SPACE,
-            objective,
-            CLIENTS,
-            budget=BUDGET,
-            seed=3,
-            run=Run(
-                secrets=ScriptedSecrets(b"together"),
-                progress=lambda *step, seen=seen: seen.append(step),
-            ),
-        )
-        evaluating = [step for step in seen if step[0] == "evaluating candidates"]
-        assert evaluating == sorted(evaluating)
-        assert evaluating[-1] == ("evaluating candidates", 400, 400)
-        assert objective.seeds == {3}
-        outcomes.append((result.winner, result.votes.tolist()))
-    assert outcomes[0] == outcomes[1]
-    assert isinstance(objective, LikingTogether)
-    assert (objective.calls, objective.evaluated) == (1, 1)  # one to see whether it works
 
 
 def test_a_client_with_nothing_finite_abstains_and_the_vote_goes_on() -> None:

@@ -1,7 +1,7 @@
 """How well settings of blind averaging would do, judged by one client alone: what it votes by."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,38 +95,24 @@ class BlindObjective:
     def losses(
         self, data: Samples, space: Space, *, seed: int, progress: Progress | None = None
     ) -> Losses:
-        """Return the loss of every candidate on one client's data."""
-        found = self.losses_of_clients([data], space, seeds=[seed], progress=progress)
-        return np.asarray(found[0])
-
-    def losses_of_clients(
-        self,
-        clients: Sequence[Samples],
-        space: Space,
-        *,
-        seeds: Sequence[int],
-        progress: Progress | None = None,
-    ) -> Losses:
-        """Return the losses of all clients, shape (clients, candidates).
+        """Return the loss of every candidate on one client's data.
 
         A client with fewer than two rows has no loss that is finite: it abstains.
         """
-        found = np.full((len(clients), len(space)), np.nan)
-        able = [place for place, data in enumerate(clients) if len(data) >= 2]
-        splits = {p: hold_out(clients[p], fraction=_HELD, seed=seeds[p]) for p in able}
+        found = np.full(len(space), np.nan)
+        if len(data) < 2:
+            return found
+        split = hold_out(data, fraction=_HELD, seed=seed)
         for number, candidate in enumerate(space):
             learner = candidate_learner(self.base, candidate)
-            judges = {p: learner.schema.prepare(splits[p].validation) for p in able}
-            std = self._noise(learner)
+            judge = learner.schema.prepare(split.validation)
             # A part of a client's rows may be fewer than `points`; here nobody abstains for it.
             alone = replace(learner, points=1, sizes=Sizes.SMALLEST, heaviest=1.0)
-            trained = alone.vectors([splits[p].train for p in able])
-            for slot, vector in trained:
-                place = able[slot]
-                rng = np.random.default_rng([seeds[place], number])
-                found[place, number] = _error(learner, vector, judges[place], std, rng)
+            rng = np.random.default_rng([seed, number])
+            for _, vector in alone.vectors([split.train]):
+                found[number] = _error(learner, vector, judge, self._noise(learner), rng)
             if progress is not None:
-                progress((number + 1) * len(clients), len(space) * len(clients))
+                progress(number + 1, len(space))
         return found
 
     def _noise(self, learner: Blind) -> float:
