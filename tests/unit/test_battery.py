@@ -64,7 +64,8 @@ def test_tables_to_choose_rules_on_are_drawn_again_as_they_were(tmp_path: Path) 
 def table(folder: Path, name: str, best: int) -> None:
     """Write a table whose clients all find the same candidate best, and its neighbours next."""
     space = Space(depth=Axis.ordinal([1, 2, 3, 4, 5, 6]), leaf=Axis.ordinal([1, 2, 4]))
-    far = np.array([space.distance(best, other) for other in range(len(space))])
+    away = space.places - space.places[best]  # both axes are ordinal: steps are places
+    far = np.sqrt((away**2).sum(axis=1))
     rng = np.random.default_rng(best)
     meta = {"name": name, "kind": "made up", "split": "iid", "data": "", "public_data": ""}
     np.savez(

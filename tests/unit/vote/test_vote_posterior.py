@@ -24,9 +24,15 @@ SPACE = Space(lr=Axis.log_range(1e-4, 1.0, 9), momentum=[0.0, 0.5, 0.9], kind=["
 RNG = functools.partial(np.random.default_rng)
 
 
+def distances(space: Space) -> Array:
+    """Return distances between candidates in axis steps, shape (axes, m, m)."""
+    along = zip(space.axes.values(), space.places.T, strict=True)
+    return np.stack([axis.steps()[np.ix_(places, places)] for axis, places in along])
+
+
 def surface(rng: np.random.Generator, space: Space, reach: float, height: float) -> Array:
     """Draw true votes from a smooth prior over the space."""
-    steps = space.distances()
+    steps = distances(space)
     covariance = np.exp(-0.5 * (steps / reach) ** 2).prod(axis=0)
     root = np.linalg.cholesky(covariance + 1e-9 * np.eye(len(space)))
     return np.asarray(height * root @ rng.standard_normal(len(space)))
@@ -365,7 +371,7 @@ def test_structure_helps_on_long_axes_and_large_subsets(long: bool) -> None:
         space, reach = Space(**{n: list(range(10)) for n in "abc"}).subset(700, RNG(0)), 3.0
     rng, better = RNG(12), []
     root = np.linalg.cholesky(
-        np.exp(-0.5 * (space.distances() / reach) ** 2).prod(axis=0) + 1e-6 * np.eye(len(space))
+        np.exp(-0.5 * (distances(space) / reach) ** 2).prod(axis=0) + 1e-6 * np.eye(len(space))
     )
     for _ in range(60):
         true = 10.0 * root @ rng.standard_normal(len(space))

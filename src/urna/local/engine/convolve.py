@@ -292,9 +292,6 @@ class LaneKernels(TorchDispatchMode):
     convolve = staticmethod(_convolve)
     weight_gradient = staticmethod(_weight_gradient)
 
-    def __init__(self) -> None:
-        super().__init__()
-
     def __torch_dispatch__(
         self,
         func: Any,  # noqa: ANN401 - an operation of PyTorch's

@@ -7,9 +7,10 @@ import contextlib
 import copy
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -81,19 +82,6 @@ def pick_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return device
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """The shape of a client's training, which follows from its own rows."""
-
-    size: int
-    features: tuple[int, ...]
-    targets: tuple[int, ...]
-    classes: bool
-    """Whether targets are whole numbers."""
-    rows: int | None
-    """To how many rows it is padded, if it may be."""
 
 
 class Runner:
@@ -348,38 +336,31 @@ class Runner:
         run, and PyTorch's own where a lane alone is much work. (A GPU's kernels may round by what
         is in a stack: there each has one of its own.)
         """
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for place, client in enumerate(clients):
+            if not steps[place]:
+                continue
+            targets, features = np.asarray(client.targets), np.shape(client.features)[1:]
+            # One row more than all batches hold is always there: it is what pads.
+            padded = steps[place] * batch_size + 1 if self._pads(features) else 0
+            size = padded or len(client)
+            key = size, padded, features, targets.shape[1:], targets.dtype.kind in "iu"
+            alike.setdefault(key, []).append(place)
         small: list[Piece] = []
-        for kind, places in self._kinds(clients, steps, batch_size):
-            batch = min(batch_size, len(clients[places[0]])) if kind.rows is None else batch_size
-            activations, state = self._lane_bytes((batch, *kind.features))
+        for (size, padded, features, *_), places in sorted(alike.items(), key=lambda p: -p[0][0]):
+            batch = batch_size if padded else min(batch_size, size)
+            activations, state = self._lane_bytes((batch, *features))
             capacity = self._plan(activations, state, lanes)
             slots = 1 if self._on_gpu else SLOTS
             width = slots_of(activations, state, lanes=lanes, most=slots)
             parts = cut(lanes, capacity.width(lanes), least=2) if width == 1 else [slice(0, lanes)]
-            pieces = slotted(places, seeds, width, parts, kind.rows)
+            pieces = slotted(places, seeds, width, parts, padded or None)
             if capacity.least == _MUCH_WORK:
                 yield replace(capacity, threads=1), pieces
             else:
                 small += pieces
         if small:
             yield Capacity(lanes, threads=capacity.threads, least=_LITTLE_WORK), small
-
-    def _kinds(
-        self, clients: Sequence[Samples], steps: Sequence[int], batch_size: int
-    ) -> list[tuple["_Kind", list[int]]]:
-        """Return clients of one shape each, the largest first."""
-        found: dict[_Kind, list[int]] = {}
-        for place, client in enumerate(clients):
-            if not steps[place]:
-                continue
-            targets = np.asarray(client.targets)
-            features = np.shape(client.features)[1:]
-            # One row more than all batches hold is always there: it is what pads.
-            rows = steps[place] * batch_size + 1 if self._pads(features) else None
-            size = rows or len(client)
-            kind = _Kind(size, features, targets.shape[1:], targets.dtype.kind in "iu", rows)
-            found.setdefault(kind, []).append(place)
-        return sorted(found.items(), key=lambda pair: -pair[0].size)
 
     def _pads(self, features: tuple[int, ...]) -> bool:
         """Tell whether rows that the loss ignores may be added to a batch."""
@@ -432,4 +413,6 @@ def _triton_kernels(device: str) -> KernelContext:
         return contextlib.nullcontext
     from urna.local.engine.convolve import LaneKernels, works_on  # noqa: PLC0415 - imports triton
 
-    return (lambda _: LaneKernels()) if works_on(device) else contextlib.nullcontext
+    if not works_on(device):
+        return contextlib.nullcontext
+    return lambda _: LaneKernels()  # type: ignore[no-untyped-call]
