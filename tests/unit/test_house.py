@@ -77,7 +77,7 @@ MOST_LINES = {
     "files": 160,
     "flower": 7060,
     "forecast": 550,
-    "local": 6290,
+    "local": 6230,
     "noise": 280,
     "privacy": 2580,
     "progress": 80,
