@@ -33,7 +33,6 @@ from urna.tally import (
     Tallied,
     TallyPlan,
 )
-from urna.tally.slot import Slot
 
 BUDGET = Budget(4.0, 1e-4)
 TWENTY = Budget(20.0, 1e-3)
@@ -371,7 +370,7 @@ def test_a_checkpoint_that_another_copy_wrote_is_not_taken_for_the_one_noted(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Slot, "charge", killed)  # before the first round is held
+        patch.setattr(Ledger, "charge", killed)  # before the first round is held
         with pytest.raises(KeyboardInterrupt):
             trained(folder, ledger, settings=settings)
     start = (folder / FILE).read_bytes()

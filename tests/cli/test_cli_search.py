@@ -92,7 +92,7 @@ def test_the_clients_own_rows_are_told_by_what_they_hold(urna: Command, files: P
     [
         ("header.csv", "f0,y\n", "header.csv has columns and no rows"),
         ("label.csv", "f0,z\n" + "1.5,0\n2.5,1\n" * 30, "has no column 'y'; it has f0, z"),
-        ("table.txt", "f0,y\n1,0\n", "tables are .csv, .parquet or .npz files"),
+        ("table.txt", "f0,y\n1,0\n", "tables are .csv, .tsv, .parquet or .npz files"),
     ],
 )
 def test_data_that_cannot_be_rehearsed_on_are_refused_in_a_line(
