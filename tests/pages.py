@@ -36,7 +36,7 @@ RUN = Provenance(
     version="9.8.7",
     title="A page",
     command="urna search --data <digits>",
-    study="[study]\nname = 'A & B'\n",
+    study="[study]\nname = 'A & B'\n[about]\npurpose = 'triage <b>of  letters'\nodd = [1]\n",
     study_name="study.toml",
     simulated=True,
     account=LedgerSummary("h.ledger", "ward <3>", 6.0, 1e-5, "replace-one-client", 2.0, 5.2, 1),

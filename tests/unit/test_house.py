@@ -69,7 +69,7 @@ CYCLES: set[tuple[str, ...]] = set()
 MOST_LINES = {
     "__init__": 80,
     "__main__": 10,
-    "cli": 2500,
+    "cli": 2540,
     "conversion": 180,
     "data": 2130,
     "display": 90,
@@ -89,7 +89,7 @@ MOST_LINES = {
     "protocols.wire": 100,
     "protocols.x25519": 40,
     "randomness": 200,
-    "report": 2475,
+    "report": 2530,
     "space": 550,
     "study": 5250,
     "systems": 10,

@@ -15,6 +15,7 @@ from urna.report import (
     Provenance,
     ReportSigner,
     Seal,
+    assessment,
     load_result,
     load_run,
     load_whole,
@@ -36,6 +37,14 @@ def report(
     sign: Annotated[
         Path | None, typer.Option(help="Sign the page with this key (`urna keys make`).")
     ] = None,
+    dpia: Annotated[
+        bool,
+        typer.Option(
+            "--dpia",
+            help="Write dpia.md as well, beside the page: a draft of what GDPR Art. 35(7) asks "
+            "for. It marks what the study does not know.",
+        ),
+    ] = False,
     output: FormatOption = Format.TEXT,
 ) -> None:
     """Write the page about RESULT: one HTML file that stands alone.
@@ -47,10 +56,23 @@ def report(
         raise ParameterError(f"a result is a .json file or the folder that holds it, got {file}")
     signer = None if sign is None else of_flower("identities").NodeKey.read(sign)
     path = write_page(file, out, title=title, signer=signer)
+    also = {}
+    if dpia:
+        run = load_run(file)
+        text = assessment(
+            load_whole(file), title=_title(file, title, run), run=run, sha256=digest_of(file)
+        )
+        write_whole(path.with_name("dpia.md"), text)
+        also["assessment"] = str(path.with_name("dpia.md"))
     if output is Format.JSON:
-        print_json({"written": str(path), "sha256": digest_of(path)})
+        print_json({"written": str(path), "sha256": digest_of(path), **also})
     else:
-        typer.echo(f"written: {path}")
+        typer.echo(f"written: {' and '.join([str(path), *also.values()])}")
+
+
+def _title(file: Path, title: str | None, run: Provenance | None) -> str:
+    """Return what a page is called: as it was asked for, as its run says, or as its folder."""
+    return title or (run.title if run is not None else "") or file.absolute().parent.name
 
 
 def write_page(
@@ -74,7 +96,7 @@ def write_page(
         ParameterError: The file holds no result, or none that can be shown.
     """
     run, out = run or load_run(file), out or file.with_name("report.html")
-    named = title or (run.title if run is not None else "") or file.absolute().parent.name
+    named = _title(file, title, run)
     text = page(load_whole(file), title=named, run=run, sha256=digest_of(file), signer=signer)
     write_whole(out, text)
     return out

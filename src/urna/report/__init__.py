@@ -1,6 +1,6 @@
 """A result as a page to show to a colleague, and results read back from their files."""
 
-from urna.report.page import page
+from urna.report.page import assessment, page
 from urna.report.pictures import settings_chart
 from urna.report.results import (
     AnyResult,
@@ -24,6 +24,7 @@ __all__ = [
     "Seal",
     "StudyResult",
     "account_of",
+    "assessment",
     "load_result",
     "load_run",
     "load_whole",

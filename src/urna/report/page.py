@@ -1,8 +1,8 @@
-"""A result as one HTML page: stages, promise and provenance put into templates, and sealed."""
+"""A result as one HTML page, or as a draft of an impact assessment, from one description."""
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jinja2
 
@@ -45,6 +45,26 @@ def page(
     Raises:
         ParameterError: There is nothing to show.
     """
+    shown = _described(result, title, run, sha256)
+    return sealed(_environment().get_template("page.html").render(shown), signer)
+
+
+def assessment(
+    result: AnyResult, *, title: str, run: Provenance | None = None, sha256: str | None = None
+) -> str:
+    """Return a draft of an impact assessment (Art. 35(7) GDPR) about a result, as Markdown.
+
+    It says what the result and its study file say, and marks what neither knows. It takes what
+    `page` takes, and raises what that raises.
+    """
+    shown = _described(result, title, run, sha256)
+    return _environment().get_template("assessment.md").render(shown)
+
+
+def _described(
+    result: AnyResult, title: str, run: Provenance | None, sha256: str | None
+) -> dict[str, Any]:
+    """Return everything that templates show of a result, by the names that they use."""
     if isinstance(result, FailedRound):
         raise ParameterError(
             f"this round is {result.kind}: {result.reason}. There is no tally to show"
@@ -60,26 +80,28 @@ def page(
     if run is not None and run.simulated is not None:
         played = run.simulated
     account = None if run is None else run.account
-    text = _environment().get_template("page.html").render(
-        title=title,
-        heading=heading,
-        header=header(statement, played=played, ledger=None if account is None else account.name),
-        stages=stages,
-        promise=Promise.of(statement),
-        simulated=played,
-        warnings=_warnings(stages, statement),
-        large_delta=_large_delta(stages, statement),
-        parties=_merged(stages),
-        assumptions=_once(line for stage in stages for line in stage.assumptions),
-        uncovered=_uncovered(stages),
-        run=run,
-        account=account,
-        traffic=_traffic(stages),
-        when=result.when,
-        sha256=sha256,
-        listed=_LISTED,
-    )  # fmt: skip
-    return sealed(text, signer)
+    ledger = None if account is None else account.name
+    return {
+        "title": title,
+        "heading": heading,
+        "header": header(statement, played=played, ledger=ledger),
+        "about": {} if run is None else run.about,
+        "data": {} if run is None else run.stated("data"),
+        "stages": stages,
+        "promise": Promise.of(statement),
+        "simulated": played,
+        "warnings": _warnings(stages, statement),
+        "large_delta": _large_delta(stages, statement),
+        "parties": _merged(stages),
+        "assumptions": _once(line for stage in stages for line in stage.assumptions),
+        "uncovered": _uncovered(stages),
+        "run": run,
+        "account": account,
+        "traffic": _traffic(stages),
+        "when": result.when,
+        "sha256": sha256,
+        "listed": _LISTED,
+    }
 
 
 @functools.cache

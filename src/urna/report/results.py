@@ -1,5 +1,6 @@
 """Results read back from files: what kind each is, and how it came about."""
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -53,6 +54,21 @@ class Provenance:
     simulated: bool | None = None
     """Whether all clients were on one machine; None where it is not known."""
     account: LedgerSummary | None = None
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What the study file's `[about]` states, by key; empty without one."""
+        return self.stated("about")
+
+    def stated(self, section: str) -> dict[str, str]:
+        """Return the texts and numbers that a section of the study file names, in its order."""
+        try:
+            said = tomllib.loads(self.study or "").get(section, {})
+        except (tomllib.TOMLDecodeError, RecursionError):
+            return {}
+        pairs = said.items() if isinstance(said, dict) else ()
+        plain = {name: each for name, each in pairs if isinstance(each, str | int | float)}
+        return {name: " ".join(str(each).split()) for name, each in plain.items() if each != ""}
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON, from which `read` makes it again."""

@@ -24,6 +24,7 @@ from urna.study.lines import find_lines
 from urna.study.schema import (
     SECTIONS,
     STAGES,
+    AboutPart,
     AveragePart,
     CombinePart,
     DataPart,
@@ -84,6 +85,7 @@ class Study:
     combine: CombinePart
     engine: EnginePart
     output: OutputPart
+    about: AboutPart
     votes: bool
     """Whether there is a vote; without one its follower stands alone."""
     follow: Follow
@@ -105,7 +107,7 @@ class Study:
     def fingerprint(self) -> str:
         """A digest of all that must not change while a study is interrupted."""
         values = tomllib.loads(self.text)
-        for name in ("title", "output"):
+        for name in ("title", "output", "about"):
             values.pop(name, None)
         said = json.dumps(values, sort_keys=True, default=str)
         return hashlib.sha256(b"urna study\0" + said.encode()).hexdigest()

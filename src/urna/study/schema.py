@@ -24,6 +24,7 @@ from urna.tally import Options
 
 __all__ = [
     "SECTIONS",
+    "AboutPart",
     "AveragePart",
     "CombinePart",
     "DataPart",
@@ -351,6 +352,19 @@ class OutputPart:
         on=_EVERY, option="--output")] = "results"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutPart:
+    """`[about]`: what people who review the study want to know."""
+
+    says: ClassVar[str] = "For reviewers: shown in the report, and changes nothing else"
+    purpose: Annotated[str, Key("What the model or the settings are for.")] = ""
+    controller: Annotated[str, Key("Who is responsible for the data, each organisation.")] = ""
+    contact: Annotated[str, Key("Who answers questions, such as a data-protection officer.")] = ""
+    data_categories: Annotated[str, Key("Which personal data, of which people.")] = ""
+    retention: Annotated[str, Key("How long data, results and ledgers are kept.")] = ""
+    review_date: Annotated[str, Key("When the study is reviewed again.")] = ""
+
+
 # fmt: on
 
 
@@ -366,6 +380,7 @@ SECTIONS: Mapping[str, Any] = {
     "combine": CombinePart,
     "engine": EnginePart,
     "output": OutputPart,
+    "about": AboutPart,
 }
 """The sections, in the order of the file; `[space]` has keys of its own choice."""
 

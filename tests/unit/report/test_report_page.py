@@ -12,7 +12,15 @@ import urna
 from urna.errors import ParameterError
 from urna.files import write_json
 from urna.privacy import Adjacency, Budget, Ledger, PrivacyStatement
-from urna.report import FailedRound, StudyResult, load_result, load_run, load_whole, page
+from urna.report import (
+    FailedRound,
+    StudyResult,
+    assessment,
+    load_result,
+    load_run,
+    load_whole,
+    page,
+)
 from urna.systems.vote import VoteResult
 from urna.systems.vote.result import Revealed
 
@@ -45,6 +53,31 @@ def test_what_people_typed_is_escaped(text: str) -> None:
     assert TITLE not in text
     assert "<adamw>" not in text
     assert "<a>" not in text
+
+
+def test_what_the_study_says_of_itself_is_shown_and_nothing_else_of_that_table(text: str) -> None:
+    assert "About this study" in text
+    assert "triage &lt;b&gt;of letters" in text
+    assert "<dt>odd</dt>" not in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_assessment_says_what_is_known_and_marks_what_is_not(kind: str) -> None:
+    said = assessment(made(kind), title=TITLE, run=RUN, sha256="ab" * 32)
+    assert [line[:4] for line in said.splitlines() if line.startswith("## ")][:4] == [
+        f"## {letter}" for letter in "abcd"
+    ]
+    assert "- Purpose: triage <b>of letters" in said
+    assert "- Controller: **TO DO:**" in said
+    private = made(kind).privacy.private
+    assert ("Best attack on average" in said) == private
+    assert ("No differential privacy is claimed" in said) == (not private)
+
+
+def test_a_study_text_that_is_broken_says_nothing() -> None:
+    assert replace(RUN, study="[about\n").about == {}
+    assert replace(RUN, study="about = 3").about == {}
+    assert replace(RUN, study=None).about == {}
 
 
 def test_headings_are_in_order_and_the_language_is_named(text: str) -> None:
