@@ -88,7 +88,7 @@ def test_a_plan_forecasts_the_vote_it_plans(urna: Command, tmp_path: Path) -> No
     assert "the decoder knows neighbours along lr, and where lr may work" in text
     for part in ("Theorem V.1, argmax only", "not a guarantee", "a candidate by", "≤ 3 %"):
         assert part in text
-    figures = text[text.index("Made-up votes") :].splitlines()
+    figures = text[text.index("Simulated votes") :].splitlines()
     (planned,) = [line for line in figures if line.startswith("as planned")]
     half = 196 * votes["as planned"]["standard_error"]
     assert planned.endswith(f"{100 * votes['as planned']['regret']:.1f} ± {half:.1f}")

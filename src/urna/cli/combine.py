@@ -18,8 +18,8 @@ from urna.systems.combine import Combination, Guarantee, Recorded, Strategy
 __all__ = ["combine"]
 
 _IN_THE_CLEAR = (
-    "The other rows were computed in the clear from the file, for comparison: whoever runs this "
-    "command has seen everything in it."
+    "The other rows were computed in the clear from the file, for comparison: the person who "
+    "runs this command has seen everything in it."
 )
 
 

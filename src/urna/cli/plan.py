@@ -83,7 +83,7 @@ def _plan_votes(
     ] = None,
     held: Annotated[
         int,
-        typer.Option("--forecast", min=0, help="Made-up votes that are held; 0 for no forecast."),
+        typer.Option("--forecast", min=0, help="Simulated votes; 0 for no forecast."),
     ] = HELD,
     probability: Annotated[
         float, typer.Option(help="How probably a good candidate should win.")
@@ -184,7 +184,7 @@ def _forecasts(
     held: int,
     again: Callable[[Terms], VotePlan],
 ) -> dict[str, Forecast]:
-    """Hold made-up votes as planned, by how far clients agree, and with more to spend."""
+    """Simulate votes as planned, by how far clients agree, and with more to spend."""
     found = {_AS_PLANNED: forecast(vote, space, decoder=decoder, held=held)}
     half = math.ceil(held / 2)
     for name, apart in AGREEMENTS.items():
@@ -198,7 +198,7 @@ _ALONE = "alone in its ledger"
 def _openings(
     vote: VotePlan, known: Space | None, found: Forecast | None, held: int
 ) -> dict[str, Openings]:
-    """Run the same made-up votes with only the winner revealed, for the same budget."""
+    """Run the same simulated votes with only the winner revealed, for the same budget."""
     if found is None:
         return {}
     space = known or stand_in(vote.candidates)
@@ -217,7 +217,7 @@ def _print_openings(openings: dict[str, Openings]) -> None:
 
 def _print_forecasts(about: dict[str, Any], forecasts: dict[str, Forecast]) -> None:
     console, planned = results(), forecasts[_AS_PLANNED]
-    title = f"\nMade-up votes on {about['space']}, decoder {about['decoder']}"
+    title = f"\nSimulated votes on {about['space']}, decoder {about['decoder']}"
     rows = table(title, "", ">agreement", *(f">≤ {100 * w:g} %" for w in WITHIN), ">regret")
     for name, each in forecasts.items():
         chances = []
@@ -262,7 +262,7 @@ def _verdict(forecasts: dict[str, Forecast], needed: int | None) -> str:
     )
     worst = WITHIN[-1]
     return (
-        f"This plan is hopeless: {100 * planned.within(worst):.0f} % of the made-up votes find a "
+        f"This plan is hopeless: {100 * planned.within(worst):.0f} % of the simulated votes find a "
         f"candidate within {100 * worst:g} % of the best; {enough}. {said} Public data of the same "
         "kind cost nothing (`urna search --rehearse`)."
     )

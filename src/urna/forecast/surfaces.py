@@ -1,4 +1,4 @@
-"""Made-up searches: a random surface of quality over a space, and clients that see it apart.
+"""Synthetic searches: a random surface of quality over a space, and clients that see it apart.
 
 Three kinds have structure: `rates` (quality rises and falls along a logarithmic axis, other axes
 shift and scale it), `bowl` (a smooth optimum with interactions and a cliff), `process` (a draw

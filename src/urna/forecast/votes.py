@@ -27,7 +27,7 @@ from urna.tally import Terms
 Array = npt.NDArray[np.float64]
 
 HELD = 200
-"""Made-up votes of one forecast."""
+"""Simulated votes of one forecast."""
 WITHIN = (0.01, 0.03, 0.1)
 """Parts of the distance from the worst to the best candidate that a winner may fall short by."""
 WIDE = 1.96
@@ -54,7 +54,7 @@ def exact_interval(successes: int, repetitions: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What made-up votes found. Regret is over the distance from the worst to the best."""
+    """What simulated votes found. Regret is over the distance from the worst to the best."""
 
     epsilon: float
     """What the vote costs by itself."""
@@ -195,7 +195,7 @@ def forecast(
         seed: Public seed. Equal seeds have equal loss surfaces, whatever the plan.
     """
     if held < 1:
-        raise ParameterError(f"a forecast needs at least one made-up vote, got {held}")
+        raise ParameterError(f"a forecast needs at least one simulated vote, got {held}")
     if vote.candidates != len(space):
         raise ParameterError(
             f"the plan is for {vote.candidates} candidates, the space has {len(space)}"
@@ -286,7 +286,7 @@ def clients_needed(
     decoder: Decoder | None = None,
     held: int = 40,
 ) -> int | None:
-    """Return a number of clients at which nine of ten made-up votes find a good candidate.
+    """Return a number of clients at which nine of ten simulated votes find a good candidate.
 
     Numbers are tried by doubling, 64 times the plan's at most; None if none of them is enough.
     The arguments are those of `alternatives` and `forecast`.

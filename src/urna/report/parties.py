@@ -13,7 +13,7 @@ from urna.tally.card import simulated
 
 NOT_CHECKED = "Robustness. Individual contributions are not validated: a malicious client can "
 HIDDEN = f"{NOT_CHECKED}change the result. It cannot read other clients' contributions."
-SEEN = f"{NOT_CHECKED}change the result. Whoever combined saw every contribution."
+SEEN = f"{NOT_CHECKED}change the result. The party that combined saw every contribution."
 VALID = (
     "Robustness. Every counted ballot is valid, so a malicious client can do no more than an "
     "honest one with other data. What it votes for is not checked."
@@ -121,7 +121,7 @@ def with_reader(rows: list[PartyRow], statement: PrivacyStatement, result: str) 
     """Return who learned what, with who ran a simulation and who reads the report."""
     if simulated(statement):
         all_data = "all clients' data, which were in one process on one machine"
-        who = "Whoever ran this simulation"
+        who = "The person who ran this simulation"
         rows = [*rows, PartyRow(who, all_data, "nothing was hidden", "with all data")]
     rows = [
         *rows,
@@ -160,7 +160,7 @@ def combined_parties(result: Combination) -> list[PartyRow]:
     reader, all_seen = "Everybody who reads this page", "every client's settings and scores"
     if result.guarantee is Guarantee.NONE:
         return [
-            PartyRow("Whoever combined", all_seen, "nothing was hidden", "with all searches"),
+            PartyRow("The combining party", all_seen, "nothing was hidden", "with all searches"),
             PartyRow(reader, "the setting and all kept settings", "", "with nothing"),
         ]
     exact, curious = (
@@ -270,5 +270,5 @@ def warnings_of(statement: PrivacyStatement) -> tuple[tuple[str, str], ...]:
             "client's own small share of the noise alone. The promise below holds only towards "
             "those who see nothing but the result."
         )
-        return (("NOT PRIVATE towards whoever added up", why),)
+        return (("NOT PRIVATE towards the party that added up", why),)
     return ()

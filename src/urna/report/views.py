@@ -44,7 +44,7 @@ Facts = Mapping[str, str]
 _CHOICES, _CLUSTERS, _FAILED = 6, 12, 5  # how many are listed
 
 _GUARANTEES = {
-    Guarantee.NONE: "Nothing was hidden: whoever combined saw every client's settings and scores.",
+    Guarantee.NONE: "Nothing was hidden: the combining party saw all clients' settings and scores.",
     Guarantee.ENCRYPTION: (
         "What clients put in was encrypted; what was revealed is exact, and an exact result can "
         "tell about single clients."

@@ -158,7 +158,7 @@ class PrivacyPart:
         "nothing.")] = "secure"
     vote_share: Annotated[Literal["auto"] | float, Key(
         "The vote's part of the budget (of squares of mu), where something follows; `auto` finds "
-        "it by a dry run on made-up data.", above=0, below=1)] = "auto"
+        "it by a dry run on synthetic data.", above=0, below=1)] = "auto"
     ledger: Annotated[str, Key(
         "Ledger to count in (`urna ledger create`); one of the study's own if empty.",
         on=_EVERY)] = ""

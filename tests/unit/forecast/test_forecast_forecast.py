@@ -140,7 +140,7 @@ def test_a_gain_compares_the_same_landscapes_only() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"held": 0}, "at least one made-up vote, got 0"),
+        ({"held": 0}, "at least one simulated vote, got 0"),
         ({"space": Space(x=[1, 2, 3])}, "the plan is for 18 candidates, the space has 3"),
     ],
 )

@@ -138,7 +138,7 @@ def test_what_is_not_private_says_so_at_the_top_and_nothing_else_does(kind: str)
     alarms = re.findall(r'class="alarm" role="alert"><strong>([^<]*)', text)
     expected = {
         "scripted": ["NOT PRIVATE"],
-        "clear": ["NOT PRIVATE towards whoever added up"],
+        "clear": ["NOT PRIVATE towards the party that added up"],
         "combined": ["NOT PRIVATE"],
         "combined, encrypted": ["NO DIFFERENTIAL PRIVACY"],
     }

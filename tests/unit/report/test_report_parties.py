@@ -40,7 +40,7 @@ def test_every_summation_is_told_by_its_own_sentence(summation: Summation, how: 
     assert simulated(said)
     rows = {row.who: row for row in parties(said, TERMS, "ballot", "the noisy votes")}
     assert ("any single ballot" in rows["The server"].never) == (how is not Added.CLEAR)
-    assert "Whoever ran this simulation" in rows
+    assert "The person who ran this simulation" in rows
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
