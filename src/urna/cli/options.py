@@ -140,7 +140,7 @@ def _plain(entry: StudyField, value: bool | str) -> Any:  # noqa: ANN401 - plain
     if isinstance(value, bool) or entry.kind.text:
         return value
     if not entry.kind.many:
-        return _toml(value)
+        return _read(entry, value)
     if whole := _RANGE.fullmatch(value):
         low, high = map(int, whole.groups())
         if not low < high < low + _MOST:
@@ -149,9 +149,15 @@ def _plain(entry: StudyField, value: bool | str) -> Any:  # noqa: ANN401 - plain
                 f"{value}"
             )
         return list(range(low, high + 1))
-    items = [_toml(item.strip()) for item in value.split(",")]
+    items = [_read(entry, item.strip()) for item in value.split(",")]
     same = all(isinstance(item, int | float) for item in items)
     return items if same else [item.strip() for item in value.split(",")]
+
+
+def _read(entry: StudyField, text: str) -> Any:  # noqa: ANN401 - plain values
+    """Return the value of one text; a number in any spelling that Python reads, as .5 or 5."""
+    read = _toml(text)
+    return _value(text) if read == text and "text" not in entry.kind.words else read
 
 
 def _toml(text: str) -> Any:  # noqa: ANN401 - plain values
@@ -175,7 +181,10 @@ def _set(said: Said, text: str) -> None:
             + (f"; keys of [{section}] are {', '.join(known)}" if known else "")
         )
     at = (section, key) if section else (key,)
-    plain = value if key in known and known[key].kind.text else _toml(value)
+    if key in known:
+        plain = value if known[key].kind.text else _read(known[key], value)
+    else:
+        plain = _toml(value)
     said.say(at, plain, f"--set {name.strip()}")
 
 
