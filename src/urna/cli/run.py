@@ -25,9 +25,9 @@ from urna.files import today
 from urna.privacy import Ledger, Unit
 from urna.privacy.budget import rounded_up
 from urna.report import Provenance, account_of, load_run
-from urna.report.results import LEDGER
 from urna.study import Hooks, Study, StudyOutcome, read_study, run_study
 from urna.study.draft import seen_of
+from urna.study.journal import LEDGER
 from urna.study.schema import DataPart
 from urna.study.sources import is_known
 from urna.systems.combine import Combination

@@ -9,13 +9,11 @@ from typing import Any
 from urna.errors import ParameterError
 from urna.files import read_json
 from urna.privacy import Ledger, PrivacyStatement
+from urna.study.journal import LEDGER
 from urna.systems.average import ModelResult
 from urna.systems.combine import Combination
 from urna.systems.train import TrainResult
 from urna.systems.vote import VoteResult
-
-LEDGER = "ledger"
-"""The name of a study's own ledger."""
 
 
 @dataclass(frozen=True, slots=True)
