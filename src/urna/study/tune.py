@@ -5,6 +5,7 @@ promise together follows from what both released.
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
@@ -27,6 +28,8 @@ from urna.systems.vote import VoteResult, plan_vote
 from urna.tally import Options, Run, SecureAggregation, Summation
 
 __all__ = ["Tuned", "tune"]
+
+_ALL_ROUNDS = re.compile(r"Epsilon is that of \d+ rounds together")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,13 @@ def together(
     said = vote.privacy.caveats if pure else vote.privacy.caveats[: not vote.privacy.private]
     unit = follow.adjacency.unit
     caveat = f"Epsilon is that of a vote on hyperparameters and of {what} together"
-    caveats = (f"{caveat}, for the same {unit}", *said, *follow.caveats)
+    # What follows may state of its own epsilon which rounds it counts: here that is a part.
+    rest = (
+        each.replace("Epsilon is that of", "The part of what follows is that of", 1)
+        for each in follow.caveats
+        if not _ALL_ROUNDS.fullmatch(each)
+    )
+    caveats = (f"{caveat}, for the same {unit}", *said, *rest)
     return replace(
         follow, epsilon=epsilon, delta=budget.delta, accountant=accountant, caveats=caveats
     )

@@ -74,6 +74,10 @@ def test_the_winner_trains_the_model_within_one_budget() -> None:
     assert done.result.privacy.epsilon < BUDGET.epsilon
     assert done.vote.privacy.epsilon < BUDGET.epsilon
     assert done.vote.verdict in said
+    joint = "Epsilon is that of a vote on hyperparameters and of 3 rounds of training together"
+    assert [each for each in done.privacy.caveats if "psilon is that" in each] == [
+        f"{joint}, for the same client"
+    ]
     # A vote that was paid for is not held again.
     held = {"budget": BUDGET, "vote": done.vote, "force": True}
     again = tuned(stage, CLIENTS, held, division=done.division)
