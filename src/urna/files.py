@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 _DAY = 86_400
+_PROBE = 1 << 20  # bytes that a folder must have room for; a full disk still makes empty files
 
 LOCK = ".lock"
 """The file by which a process holds a folder alone."""
@@ -104,8 +105,10 @@ def check_folder(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE))
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise OutputError(f"cannot write to {folder}: {error.strerror or error}") from error
 

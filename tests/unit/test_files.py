@@ -226,3 +226,16 @@ def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new_one(tmp_path: Path)
         if path.exists():
             values = json.loads(path.read_text())
             assert values["rest"] == [values["n"]] * 20_000
+
+
+def test_a_folder_on_a_full_disk_is_refused_before_work_is_done(tmp_path: Path) -> None:
+    """A full disk makes empty files still; a limit on the size of files stands for it here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OutputError, match="cannot write to"):
+            check_folder(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    check_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
