@@ -50,5 +50,5 @@ def few(tmp_path: Path) -> tuple[str, ...]:
     """Return options of a search that takes a second: 12 clients, 3 candidates."""
     space = tmp_path / "few.toml"
     space.write_text('[axes]\neta0 = { kind = "log", values = [1e-6, 1e-2, 100.0] }\n')
-    settings = "--data digits --clients 12 --votes 1 --epsilon 0.5 --delta 1e-3"
+    settings = "--data digits --clients 12 --votes 1 --epsilon 0.5 --delta 1e-3 --force"
     return (*settings.split(), "--space", str(space))

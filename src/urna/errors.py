@@ -8,6 +8,7 @@ Each kind and what it means::
     │   ├── CannotBatch       torch.func cannot train this module's candidates together
     │   └── DataMissing       the folder or package that should hold the data does not
     ├── BudgetExceeded        a release would pass the ledger's cap; nothing was released
+    ├── Inconclusive          a vote would probably not tell its winner; nothing was released
     ├── LedgerError           a ledger file cannot be used as it is
     ├── OutputError           a result could not be written; nothing half-written is left
     ├── Refused               a node does not take part in a vote; nothing of it was released
@@ -29,6 +30,7 @@ __all__ = [
     "BudgetExceeded",
     "CannotBatch",
     "DataMissing",
+    "Inconclusive",
     "InvalidSum",
     "LedgerError",
     "OutputError",
@@ -100,6 +102,10 @@ class BudgetExceeded(UrnaError):
             f"this release would bring epsilon from {spent:.4g} to {after:.4g} at delta {delta:g}; "
             f"the ledger's cap is {cap:g}{bound and f', and {bound}'}. Nothing was released. {hint}"
         )
+
+
+class Inconclusive(UrnaError):
+    """A vote would probably not tell who leads. Nothing was released."""
 
 
 class LedgerError(UrnaError):

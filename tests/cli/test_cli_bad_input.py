@@ -244,7 +244,16 @@ def read_until(terminal: int, word: bytes) -> bytes:
 def test_ctrl_c_in_the_middle_of_a_search_leaves_nothing(tmp_path: Path) -> None:
     """On a terminal, where progress is live, in a process without any help of ours."""
     folder, ledger = tmp_path / "out", Ledger.open(tmp_path / "ledger", Budget(1.0, 1e-5))
-    arguments = ["search", "--clients", "100", "--epsilon", "0.5", "--output", str(folder)]
+    arguments = [
+        "search",
+        "--clients",
+        "100",
+        "--epsilon",
+        "0.5",
+        "--force",
+        "--output",
+        str(folder),
+    ]
     arguments += ["--ledger", str(ledger.path), "--set", "objective.cache=false"]
     terminal, end = pty.openpty()
     process = subprocess.Popen(

@@ -10,9 +10,9 @@ import typer
 
 from urna.cli.output import Format, FormatOption, errors, print_json, results
 from urna.data import catalogue
-from urna.errors import ParameterError
+from urna.errors import Inconclusive, ParameterError
 from urna.files import check_folder, write_whole
-from urna.study.division import AGREEMENT, likely
+from urna.study.division import check_likely, said_likely
 from urna.study.draft import check_draft, draft_study, find_data, labels_of, seen_of
 from urna.study.schema import DataPart, Follow
 from urna.study.sources import is_known
@@ -82,11 +82,12 @@ def init(
     digest = write_whole(path, draft.as_toml())
     notes = list(draft.notes)
     if planned.vote is not None:
-        least = "" if planned.vote.reveal.winner else "at least "
-        notes.append(
-            f"A good candidate that leads by {100 * AGREEMENT:.0f} % of the ballots wins the vote "
-            f"with {least}{100 * likely(planned.vote):.0f} %."
-        )
+        notes.append(f"In the vote {said_likely(planned.vote)}.")
+        if planned.division is None:
+            try:
+                check_likely(planned.vote)
+            except Inconclusive as refused:
+                notes.append(f"`urna run` refuses it: {refused}.")
     if output is Format.JSON:
         print_json({"written": str(path), "sha256": digest, "notes": notes})
     else:

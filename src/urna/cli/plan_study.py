@@ -16,6 +16,8 @@ from urna.local import losses_of_each
 from urna.privacy.budget import rounded_up
 from urna.study import Prepared, prepare, read_study
 from urna.study.plan import StudyPlan, plan_study
+from urna.study.prepare import among_of
+from urna.study.run import check_vote
 from urna.study.schema import Follow
 from urna.study.sources import ClientData, gather
 
@@ -87,6 +89,7 @@ def check(
     if vote is not None:
         with found.blaming("privacy.epsilon"):
             vote.check_hopeful()
+        check_vote(prepared, among_of(prepared))
     samples = _one(prepared, client, public)
     said: dict[str, Any] = {
         "clients": planned.clients,

@@ -5,22 +5,38 @@ be. They have a few rows of Gaussian clusters, each client its own variant of th
 train a linear classifier; all of it is public and repeatable.
 """
 
+import math
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from urna.errors import ParameterError
+from urna.data import MIN_SAMPLES
+from urna.errors import Inconclusive, ParameterError
 from urna.forecast.votes import draw_winners
-from urna.privacy import Budget
+from urna.privacy import Budget, Unit
+from urna.privacy.budget import rounded_up
 from urna.space import Axis, Space
 from urna.systems.train import Settings
 from urna.systems.train.plan import plan_training
 from urna.systems.vote import COUNTS, PosteriorDecoder, Reveal, VotePlan, VoteSettings, plan_vote
+from urna.systems.vote.plan import EVEN
 from urna.tally import Options, Terms
 
-__all__ = ["AGREEMENT", "RATES", "VOTE_SHARE", "Division", "DryRun", "divide", "likely"]
+__all__ = [
+    "AGREEMENT",
+    "RATES",
+    "VOTE_SHARE",
+    "Division",
+    "DryRun",
+    "check_likely",
+    "divide",
+    "likely",
+    "said_likely",
+    "shards_of",
+]
 
 PARTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5)
 """Parts of the squared budget that a vote may get."""
@@ -157,6 +173,53 @@ def likely(vote: VotePlan) -> float:
     The one figure for it: of plans, of the dry run and of `urna init`.
     """
     return vote.success_probability(vote.gap_of(AGREEMENT))
+
+
+def said_likely(vote: VotePlan) -> str:
+    """Return that figure in words, as a sentence without its end."""
+    least = "" if vote.reveal.winner else "at least "  # of counts it is a lower bound
+    return (
+        f"a good candidate that leads by {100 * AGREEMENT:.0f} % of the ballots wins with {least}"
+        f"{100 * likely(vote):.0f} %"
+    )
+
+
+def shards_of(clients: int, records: float) -> int:
+    """Return into how many shards few clients divide their records, of which each has as many."""
+    return max(2, int(min(math.ceil(100 / clients), records // MIN_SAMPLES)))
+
+
+def check_likely(vote: VotePlan, records: float = math.inf) -> None:
+    """Refuse a vote that will probably be inconclusive, before anything is spent.
+
+    Args:
+        vote: The vote.
+        records: How many each client has at least.
+
+    Raises:
+        Inconclusive: A good candidate wins (`likely`) less often than not.
+    """
+    if likely(vote) >= EVEN:
+        return
+    said = []
+    if not vote.reveal.winner:
+        with suppress(ParameterError):  # no number is enough: the rest may be
+            said.append(f"{vote.clients_for(AGREEMENT, EVEN)} clients would do")
+    with suppress(ParameterError):
+        epsilon = vote.epsilon_for(vote.gap_of(AGREEMENT), EVEN)
+        said.append(f"epsilon {rounded_up(epsilon)} would")
+    if vote.terms.adjacency.unit is Unit.CLIENT:
+        shards = shards_of(vote.terms.clients, records)
+        said.append(f"single records may be protected instead (--unit record --shards {shards})")
+    elif not vote.reveal.winner:
+        shards = vote.shards_for(AGREEMENT, EVEN)
+        said.append(f"more shards would, if each keeps enough records (--shards {shards})")
+    said.append("or one model needs no vote (`urna average --unit record`)")
+    raise Inconclusive(
+        f"this vote will probably be inconclusive: {said_likely(vote)}. "
+        f"{'; '.join(said).capitalize()}. Nothing was spent; to run it all the same, say --force "
+        "(force = true under [vote])"
+    )
 
 
 def _winners(losses: Reals, space: Space, vote: VotePlan, rng: np.random.Generator) -> Reals:

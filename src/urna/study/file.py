@@ -346,6 +346,8 @@ def _clashes(study: Study) -> Iterator[tuple[str, str]]:
             '`train` after a vote protects whole clients; with unit = "record" there are '
             "`average` and a vote alone",
         )
+    if study.follow is Follow.TRAIN and not study.votes:
+        yield from _clashes_of_records(study, by_record=unit is Unit.RECORD)
     if study.data.classes and study.data.span:
         yield "data.span", "name `classes` or a `span`, not both"
     if study.data.span is not None and study.data.span[0] >= study.data.span[1]:
@@ -362,6 +364,21 @@ def _clashes(study: Study) -> Iterator[tuple[str, str]]:
         yield "engine.federation", 'a federation is Flower\'s: say kind = "flower"'
     if study.engine.kind == "flower":
         yield from _clashes_over_flower(study)
+
+
+def _clashes_of_records(study: Study, *, by_record: bool) -> Iterator[tuple[str, str]]:
+    if by_record and study.train.record_clip is None:
+        typed = any(place.startswith("-") for place in study.places.values())
+        say = "--set train.record_clip=1.0" if typed else "record_clip = 1.0 under [train]"
+        yield (
+            "privacy.unit",
+            f"training protects single records by clipping each one's gradient: say {say}",
+        )
+    if not by_record and study.train.record_clip is not None:
+        yield (
+            "train.record_clip",
+            'a clip of single records protects these alone: say unit = "record" as well',
+        )
 
 
 def _clashes_of_combining(study: Study) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """What a study will cost, and where its budget would be better spent. Nothing is spent here."""
 
-import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,12 +10,13 @@ from urna.forecast.votes import WIDE, Openings, forecast
 from urna.privacy import Budget, Unit
 from urna.privacy.cost import DECLARED, GAUSSIAN
 from urna.space import Space
-from urna.study.division import AGREEMENT, Division, likely
+from urna.study.division import AGREEMENT, Division, likely, said_likely, shards_of
 from urna.study.file import Study
 from urna.study.prepare import Prepared, among_of, division_of, reveal_of, stage_of
 from urna.systems.average import AveragePlan
 from urna.systems.train.plan import TrainPlan
 from urna.systems.vote import COUNTS, DecoderKind, Reveal, VotePlan, VoteSettings, plan_vote
+from urna.systems.vote.plan import EVEN
 from urna.tally import TallyPlan, Terms
 from urna.tally.selection_plan import ACCOUNTANT
 
@@ -251,19 +251,21 @@ def _advice(prepared: Prepared, vote: VotePlan, division: Division | None) -> It
     """Say where the budget of a vote would be better spent."""
     privacy = prepared.study.privacy
     chance = likely(vote)
+    if chance < EVEN and not (
+        division or prepared.study.vote.force or prepared.study.vote.rehearse
+    ):
+        yield "this vote will probably be inconclusive: `urna run` refuses it without force = true"
     if chance < _SURE:
         if (need := _needed(vote, _SURE)) is not None:
-            lead, sure = f"{100 * AGREEMENT:.0f} %", f"{100 * _SURE:.0f} %"
-            least = "" if vote.reveal.winner else "at least "
-            more = f", or {vote.clients_for(AGREEMENT, _SURE)} clients" if least else ""
+            clients = "" if vote.reveal.winner else f"{vote.clients_for(AGREEMENT, _SURE)} clients"
             yield (
-                f"a good candidate that leads by {lead} of the ballots wins with {least}"
-                f"{100 * chance:.0f} %; {sure} need epsilon {need:.2g} for the vote{more}"
+                f"{said_likely(vote)}; {100 * _SURE:.0f} % need epsilon {need:.2g} for the vote"
+                f"{', or ' * bool(clients)}{clients}"
             )
         if vote.terms.adjacency.unit is Unit.CLIENT and len(prepared.clients) < 30:
             yield (
                 'with few, large clients say unit = "record" and shards = '
-                f"{max(2, math.ceil(100 / len(prepared.clients)))}: single records are protected"
+                f"{shards_of(len(prepared.clients), prepared.fewest)}: single records are protected"
             )
         elif vote.terms.adjacency.unit is Unit.RECORD and not vote.reveal.winner:
             need_shards = vote.shards_for(AGREEMENT, _SURE)

@@ -1,6 +1,7 @@
 """A study made ready: its data read, its objective found, its budget divided; nothing spent."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from urna.data import Dataset, Samples
+from urna.data import Dataset, Samples, count_records
 from urna.errors import ParameterError, UnknownName
 from urna.local import (
     BatchedObjective,
@@ -107,6 +108,11 @@ class Prepared:
     def clients(self) -> list[Samples]:
         """Each client's data."""
         return self.client_data.clients
+
+    @property
+    def fewest(self) -> float:
+        """How many records each client has at least, as far as they are here."""
+        return min(map(count_records, self.clients), default=math.inf)
 
     @property
     def candidates(self) -> Space:

@@ -14,6 +14,7 @@ from urna.files import check_folder, held_alone, write_whole
 from urna.privacy import Ledger, PrivacyStatement
 from urna.progress import Steps
 from urna.randomness import secrets_of
+from urna.study.division import check_likely
 from urna.study.file import Study
 from urna.study.journal import LEDGER, Journal
 from urna.study.prepare import (
@@ -36,7 +37,14 @@ from urna.systems.combine import Combination
 from urna.systems.train import RoundReport, TrainResult
 from urna.systems.train.checkpoint import write_model
 from urna.systems.train.result import model_card as train_card
-from urna.systems.vote import DecoderKind, VoteResult, VoteSettings, read_again, search
+from urna.systems.vote import (
+    DecoderKind,
+    VoteResult,
+    VoteSettings,
+    plan_vote,
+    read_again,
+    search,
+)
 from urna.systems.vote.kernels import describe_structure
 from urna.systems.vote.result import UNREAD
 from urna.tally import Run
@@ -104,6 +112,25 @@ def run_stages(study: Study, version: str, make: "Callable[[Journal], StudyRun]"
         except (InvalidSum, RoundUnfinished) as failed:
             journal.fail(made.now, failed)
             raise
+
+
+def check_vote(prepared: Prepared, among: Among) -> None:
+    """Refuse a vote that nothing follows and that will probably be inconclusive.
+
+    A rehearsal may decide what counts cannot; what follows a vote has weighed how little it finds.
+
+    Raises:
+        Inconclusive: It will be, and nobody forces it. Nothing was spent.
+    """
+    study = prepared.study
+    if study.follow is Follow.NOTHING and not (study.vote.force or study.vote.rehearse):
+        terms = among.terms(study.privacy.budget)
+        how = VoteSettings(
+            reveal=reveal_of(study), ballot=study.vote.ballot, votes=study.vote.votes or None
+        )
+        planned = plan_vote(terms, prepared.candidates, how)
+        planned.check_hopeful()
+        check_likely(planned, prepared.fewest)
 
 
 @contextmanager
@@ -213,7 +240,10 @@ class StudyRun:
             return None, combined, combined.privacy
         among, follow = self.among(), self.follower()
         if follow is None:
-            vote = self.held() or self.vote(among)
+            vote = self.held()
+            if vote is None:
+                check_vote(self.prepared, among)
+                vote = self.vote(among)
             return vote, None, vote.privacy
         what = _NAMES[study.follow]
         if not study.votes:

@@ -212,7 +212,7 @@ class VotePart:
         "With a winner alone, in memory or in a federation: leader and helper check every ballot, "
         "and refuse and name those that are not valid.")] = False
     force: Annotated[bool, Key(
-        "Hold a vote that cannot succeed all the same.", on="search")] = False
+        "Run a vote that will probably be inconclusive all the same.", on="search")] = False
 
     @property
     def winner(self) -> bool:
