@@ -206,7 +206,7 @@ def test_a_search_on_a_file_of_ones_own(urna: Command, tmp_path: Path) -> None:
         for _ in range(240):
             a, b = rng.normal(size=2)
             rows.writerow([f"{a:.3f}", f"{b:.3f}", int(a + 0.5 * rng.normal() > 0)])
-    own = ("search", "--data", tmp_path / "my.csv", "--label", "outcome", "--clients", 12, "--votes", 1,
+    own = ("search", "--data", tmp_path / "my.csv", "--label", "outcome", "--clients", 12, "--votes", 1, "--force",
            "--epsilon", 0.5, "--delta", 1e-3, "--model", "sklearn.linear_model:LogisticRegression")  # fmt: skip
     done = urna(
         *own, "--space", "C=0.001,0.1,10:log", "--scripted-secrets", "x", "--format", "json"
