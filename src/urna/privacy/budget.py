@@ -11,6 +11,8 @@ from urna.errors import ParameterError
 
 __all__ = ["Adjacency", "Budget", "PrivacyStatement", "Unit", "rounded_down", "rounded_up"]
 
+_LARGEST = 1e6  # epsilons beyond it count as infinite
+
 
 def rounded_up(value: float) -> str:
     """Print four digits of what was spent, never less than the truth.
@@ -148,10 +150,16 @@ class PrivacyStatement:
     @classmethod
     def read(cls, mapping: Mapping[str, Any]) -> "PrivacyStatement":
         """Read what `as_mapping` wrote."""
-        epsilon = mapping["epsilon"]
+        epsilon = math.inf if mapping["epsilon"] is None else float(mapping["epsilon"])
+        delta = float(mapping["delta"])
+        if not (0 <= epsilon <= _LARGEST or epsilon == math.inf) or not 0 <= delta <= 1:
+            raise ParameterError(
+                f"a statement has 0 <= epsilon <= {_LARGEST:g} and 0 <= delta <= 1; got "
+                f"epsilon {epsilon:g}, delta {delta:g}"
+            )
         return cls(
-            math.inf if epsilon is None else float(epsilon),
-            float(mapping["delta"]),
+            epsilon,
+            delta,
             Adjacency(mapping["adjacency"]),
             str(mapping["accountant"]),
             tuple(map(str, mapping["caveats"])),

@@ -45,8 +45,7 @@ def page(
     Raises:
         ParameterError: There is nothing to show.
     """
-    shown = _described(result, title, run, sha256)
-    return sealed(_environment().get_template("page.html").render(shown), signer)
+    return sealed(_rendered("page.html", result, title, run, sha256), signer)
 
 
 def assessment(
@@ -57,8 +56,29 @@ def assessment(
     It says what the result and its study file say, and marks what neither knows. It takes what
     `page` takes, and raises what that raises.
     """
-    shown = _described(result, title, run, sha256)
-    return _environment().get_template("assessment.md").render(shown)
+    return _rendered("assessment.md", result, title, run, sha256)
+
+
+def _rendered(
+    template: str, result: AnyResult, title: str, run: Provenance | None, sha256: str | None
+) -> str:
+    """Return a template about a result that somebody else may have written."""
+    environment = _environment()
+    if template.endswith(".md"):
+        environment = environment.overlay(autoescape=False, finalize=_in_markdown)
+    try:
+        shown = _described(result, title, run, sha256)
+        return environment.get_template(template).render(shown)
+    except ParameterError:
+        raise
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ParameterError(f"the result has values that cannot be shown: {error!r}") from error
+
+
+def _in_markdown(value: object) -> str:
+    """Return a value as text of one line that neither begins a tag nor ends a table's cell."""
+    line = " ".join(str(value).split())
+    return line.replace("<", "&lt;").replace(">", "&gt;").replace("|", "&#124;")
 
 
 def _described(

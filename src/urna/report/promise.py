@@ -17,6 +17,7 @@ Array = npt.NDArray[np.float64]
 
 _ROUNDING = 1 + 1e-9  # more than searches for μ and epsilon leave
 _PRIORS = (0.01, 0.1, 0.5, 0.9)
+_LATE = -math.log(0.9)  # what makes odds hold but for 10 δ
 _WEAK = 0.95  # right guesses from which on a promise is called weak
 
 
@@ -75,16 +76,17 @@ class Odds:
         return min(general, float(ndtr(self.mu / 2)) + self._slip, 1.0)
 
     def belief(self, before: float) -> float:
-        """Bound a belief after reading the result, but for a chance of delta.
+        """Bound a belief in the truth after reading the result, but for a chance of 10 δ.
 
-        An (ε, δ)-DP pair is, but for a failure of probability δ, an ε-DP pair, whose ratios
-        are at most e^ε.
+        With L the privacy loss, δ ≥ E[(1 − e^(ε−L))⁺] ≥ P[L > ε + t]·(1 − e^(−t)). For e^(−t) = 0.9
+        odds grow by more than e^ε/0.9 with a probability of at most 10 δ. (By more than e^ε they
+        may grow with a probability far above δ.)
 
         Example:
             >>> round(Odds(1.0, 1e-5).belief(0.5), 3)
-            0.731
+            0.751
         """
-        return float(expit(self.epsilon + math.log(before / (1 - before))))
+        return float(expit(self.epsilon + _LATE + math.log(before / (1 - before))))
 
     def detected(self, false_alarms: Array) -> Array:
         """Bound how often a test finds the unit, by how often it raises a false alarm."""
@@ -151,7 +153,7 @@ class Promise:
 
     @property
     def worst(self) -> str:
-        """How sure of one of two cases the worst result can make an attacker, but for delta."""
+        """How sure of one of two cases a result can make an attacker, but for a chance of 10 δ."""
         return "" if self.odds is None else at_most(self.odds.belief(0.5))
 
     @property

@@ -1,5 +1,6 @@
 """Results read back from files: what kind each is, and how it came about."""
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -62,11 +63,11 @@ class Provenance:
         """Return the texts and numbers that a section of the study file names, in its order."""
         try:
             said = tomllib.loads(self.study or "").get(section, {})
-        except (tomllib.TOMLDecodeError, RecursionError):
+            pairs = said.items() if isinstance(said, dict) else ()
+            plain = {name: str(each) for name, each in pairs if isinstance(each, str | int | float)}
+        except (ValueError, RecursionError):  # no TOML, or a number of thousands of digits
             return {}
-        pairs = said.items() if isinstance(said, dict) else ()
-        plain = {name: each for name, each in pairs if isinstance(each, str | int | float)}
-        return {name: " ".join(str(each).split()) for name, each in plain.items() if each != ""}
+        return {name: " ".join(each.split()) for name, each in plain.items() if each}
 
     def as_mapping(self) -> dict[str, Any]:
         """Return plain values for JSON, from which `read` makes it again."""
@@ -82,9 +83,18 @@ class Provenance:
             TypeError: It is none.
         """
         known = {name: mapping[name] for name in cls.__dataclass_fields__ if name in mapping}
-        if known.get("account") is not None:
-            known["account"] = LedgerSummary(**known["account"])
-        return cls(**known)
+        account, simulated = known.pop("account", None), known.pop("simulated", None)
+        if not all(isinstance(each, str | None) for each in known.values()):
+            raise TypeError("texts were expected")
+        if account is not None:
+            summary = LedgerSummary(**account)
+            numbers = (summary.epsilon, summary.delta, summary.left, summary.spent or 0.0)
+            if not all(math.isfinite(each) and each >= 0 for each in numbers):
+                raise ValueError("a ledger's numbers are finite and not negative")
+            account = replace(summary, releases=int(summary.releases))
+        return cls(
+            **known, simulated=None if simulated is None else bool(simulated), account=account
+        )
 
 
 def account_of(ledger: Ledger) -> LedgerSummary:

@@ -151,7 +151,7 @@ def parse_study(text: str, path: Path) -> Study:
     """Read a study from its text; `path` is where it is said to stand."""
     try:
         values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, too
         broken = _BROKEN.search(str(error))
         line = f":{broken.group(1)}" if broken else ""
         said = _BROKEN.sub("", str(error)).strip()

@@ -1,5 +1,6 @@
 """Every page: well-formed, alone, readable without eyes, and telling no more than the result."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -67,11 +68,58 @@ def test_an_assessment_says_what_is_known_and_marks_what_is_not(kind: str) -> No
     assert [line[:4] for line in said.splitlines() if line.startswith("## ")][:4] == [
         f"## {letter}" for letter in "abcd"
     ]
-    assert "- Purpose: triage <b>of letters" in said
+    assert "- Purpose: triage &lt;b&gt;of letters" in said
     assert "- Controller: **TO DO:**" in said
     private = made(kind).privacy.private
     assert ("Best attack on average" in said) == private
     assert ("No differential privacy is claimed" in said) == (not private)
+
+
+@pytest.mark.parametrize(
+    "title", ["<script>x</script>", "A\n\n## d) Measures\n\n- all fine", "a | b"], ids=str.split
+)
+def test_an_assessment_holds_no_tags_and_no_headings_of_others(title: str) -> None:
+    said = assessment(made("five axes"), title=title, run=replace(RUN, title=title))
+    assert "<" not in said
+    assert said.count("## d) Measures") == 1 + title.count("## d)")
+    assert sum(line.startswith("## d) Measures") for line in said.splitlines()) == 1
+    assert " | b" not in said
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("run", "study"), 3),
+        (("run", "study"), "[about]\nx = " + "1" * 5000),
+        (("run", "account"), {"name": 1}),
+        (("privacy", "epsilon"), -1.0),
+        (("privacy", "epsilon"), 1e308),
+        (("privacy", "delta"), 7),
+        (("when",), "soon"),
+        (("when",), 1e300),
+        (("when",), float("nan")),
+        (("plan",), {}),
+        (("terms", "clients"), 10**400),
+    ],
+    ids=lambda each: str(each)[:30],
+)
+def test_a_result_that_lies_is_shown_or_refused(
+    place: tuple[str, ...], value: object, tmp_path: Path
+) -> None:
+    said = {**made("five axes").as_mapping(), "run": RUN.as_mapping()}
+    inner = said
+    for name in place[:-1]:
+        inner[name] = dict(inner[name])
+        inner = inner[name]
+    inner[place[-1]] = value
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(said))
+    try:
+        text = page(load_whole(file), title="A", run=load_run(file))
+    except ParameterError:
+        return
+    assert "epsilon" in text
+    assert place[0] != "privacy"
 
 
 def test_a_study_text_that_is_broken_says_nothing() -> None:

@@ -52,7 +52,19 @@ def test_a_right_guess_is_what_randomised_response_with_failures_reaches(
     # The pair that every (ε, δ)-DP pair is a post-processing of: told with δ, else a biased coin.
     honest = math.exp(epsilon) / (1 + math.exp(epsilon))
     assert Odds(epsilon, delta).right_guess == pytest.approx(delta + (1 - delta) * honest)
-    assert Odds(epsilon, delta).belief(0.5) == pytest.approx(honest)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (1.0, 1e-5), (3.0, 1e-3), (8.0, 1e-5)])
+def test_beliefs_pass_their_bound_no_more_often_than_is_said(epsilon: float, delta: float) -> None:
+    mu = gaussian_mu(Budget(epsilon, delta))  # the loss is normal around μ²/2
+    odds = Odds(epsilon, delta)
+
+    def passed(log_odds: float) -> float:
+        return float(stats.norm.sf(log_odds, loc=mu**2 / 2, scale=mu))
+
+    bound = odds.belief(0.5)
+    assert passed(math.log(bound / (1 - bound))) <= 10 * delta
+    assert passed(epsilon) > delta  # e^ε alone is passed more often than with probability δ
 
 
 @pytest.mark.parametrize("mu", [0.3, 2.0])
