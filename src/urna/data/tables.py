@@ -2,13 +2,14 @@
 
 - `.csv`, `.tsv`: a header, then a row for each record; columns apart by commas, semicolons, tabs or
   bars, in UTF-8, UTF-16 or else Latin-1. `1,5` is read as 1.5; `1,234` is so too, unless commas
-  part the columns. Columns without a name are left out.
+  part the columns: then it is 1234. Columns without a name are left out.
 - `.parquet`: the same as columns; pyarrow comes with the extra `urna[files]`.
 - `.npz`: `features` (or `x`), `targets` (or `y`), and perhaps `ids`; read without pickle.
 
-No cell is refused: what is no number becomes one that is not finite. Errors are about forms alone:
-columns that are missing, rows of another length. A column that is mostly of no use is told to the
-file's owner, in the log.
+No cell is refused: what is no number becomes one that is not finite. What a cell means depends on
+that cell and on the header, never on other rows: one record's cell must not move another record.
+Errors are about forms alone: columns that are missing, rows of another length. A column that is
+mostly of no use is told to the file's owner, in the log.
 """
 
 import codecs
@@ -35,7 +36,7 @@ _Table = dict[str, npt.NDArray[Any]]
 _log = logging.getLogger(__name__)
 
 _DECIMAL = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ def read_tables(
 ) -> Tables:
     """Read a folder with one file for each client, or one file of all clients.
 
+    A client's file without rows is no error, which would tell others of it: its owner is warned.
+
     Args:
         source: The folder, whose files are read in the order of their names; or the file.
         columns: Which columns are no features. All others are, in the order of the first file.
@@ -86,17 +89,21 @@ def read_tables(
 
     Raises:
         DataMissing: There is nothing to read, or the package that reads it is not there.
-        ParameterError: A file has another form than the first.
+        ParameterError: A file has another form than the first, or a file of all clients no row.
     """
     parts, names = [], tuple(features or ())
     files = table_files(source) if source.is_dir() else [source]
     for path in files:
-        table = read_columns(path)
+        table = _read(path)
+        if not _has_rows(table):
+            _log.warning("note: %s", _no_rows(path))
         names = names or _features(table, columns)
         parts.append(_samples(table, names, columns, path, texts, coding))
     if source.is_dir() or columns.client is None:
         return Tables(parts, [path.stem for path in files], _known(names))
     (whole,) = parts
+    if not len(whole):
+        raise ParameterError(_no_rows(source))
     owners = _column(table, columns.client, source).astype(str)
     found = sorted(set(owners.tolist()))
     return Tables(
@@ -124,18 +131,33 @@ def _is_table(path: Path) -> bool:
 
 
 def read_columns(path: Path) -> _Table:
-    """Read one file's columns as they are written.
+    """Read one file's columns as they are written, for a first look on its owner's machine.
 
     Raises:
         DataMissing: There is no such file, or the package that reads it is not there.
         ParameterError: It cannot be read, or has no row.
     """
+    table = _read(path)
+    if not _has_rows(table):
+        raise ParameterError(_no_rows(path))
+    return table
+
+
+def _has_rows(table: _Table) -> bool:
+    return all(len(column) for column in table.values())
+
+
+def _no_rows(path: Path) -> str:
+    return f"{path} has columns and no rows"
+
+
+def _read(path: Path) -> _Table:
     if path.suffix.lower() not in _READERS:
         raise ParameterError(f"tables are .csv, .tsv, .parquet or .npz files, got {path}")
     if not path.is_file():
         raise DataMissing(f"there is no file {path}")
     try:
-        table = _READERS[path.suffix.lower()](path)
+        return _READERS[path.suffix.lower()](path)
     except (ParameterError, DataMissing):
         raise
     except OSError as error:
@@ -144,9 +166,6 @@ def read_columns(path: Path) -> _Table:
         raise ParameterError(
             f"{path} cannot be read ({type(error).__name__}): it is damaged; fetch it again"
         ) from error
-    if not all(len(column) for column in table.values()):
-        raise ParameterError(f"{path} has columns and no rows")
-    return table
 
 
 def _known(names: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -233,16 +252,12 @@ def _csv(path: Path) -> _Table:
 
 def _plain(column: npt.NDArray[Any], sign: str) -> npt.NDArray[Any]:
     """Return cells with points for decimal commas; beside commas, without those of thousands."""
-    with_commas = [cell for cell in column if "," in cell]
-    if sign == "," and with_commas:
-        if all(map(_THOUSANDS.fullmatch, with_commas)):
-            return np.array([cell.replace(",", "") for cell in column], dtype=object)
-        if not all(map(_DECIMAL.fullmatch, with_commas)):
-            return column
-    return np.array([_point(cell) for cell in column], dtype=object) if with_commas else column
+    return np.array([_point(cell, sign) for cell in column], dtype=object)
 
 
-def _point(cell: str) -> str:
+def _point(cell: str, sign: str) -> str:
+    if sign == "," and _THOUSANDS.fullmatch(cell):
+        return cell.replace(",", "")
     return cell.replace(".", "").replace(",", ".") if _DECIMAL.fullmatch(cell) else cell
 
 
@@ -251,11 +266,19 @@ def _rows(text: str, sign: str) -> Any:  # noqa: ANN401 - the module's reader ha
 
 
 def _decoded(held: bytes) -> str:
-    """Return a text file's text; a mark at its beginning names its encoding."""
+    """Return a text file's text; a mark at its beginning names its encoding.
+
+    Each line is UTF-8 or else Latin-1 by itself.
+    """
     if held.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return held.decode("utf-16")
+        return held.decode("utf-16", errors="replace")
+    lines = held.removeprefix(codecs.BOM_UTF8).splitlines(keepends=True)
+    return "".join(map(_line, lines))
+
+
+def _line(held: bytes) -> str:
     try:
-        return held.decode("utf-8-sig")
+        return held.decode("utf-8")
     except UnicodeDecodeError:
         return held.decode("latin-1")
 
@@ -266,15 +289,16 @@ def _parquet(path: Path) -> _Table:
     except ModuleNotFoundError as error:
         raise DataMissing("parquet files need pyarrow: pip install 'urna[files]'") from error
     read = parquet.read_table(path)
-    return {name: np.asarray(read[name].to_pylist(), dtype=object) for name in read.column_names}
+    return {n: np.fromiter(read[n].to_pylist(), object, len(read)) for n in read.column_names}
 
 
 def _npz(path: Path) -> _Table:
     short = {"x": "features", "y": "targets"}
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         found = {short.get(name, name): archive[name] for name in archive.files}
-    if found.get("features", np.zeros(0)).ndim != 2 or "targets" not in found:
-        raise ParameterError(f"{path} holds `features`, a matrix, and `targets`")
+    features = found.get("features", np.zeros(0))
+    if features.ndim != 2 or features.dtype.kind not in "fiub" or "targets" not in found:
+        raise ParameterError(f"{path} holds `features`, a matrix of numbers, and `targets`")
     return found
 
 

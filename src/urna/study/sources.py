@@ -294,6 +294,8 @@ def _tables(
             f"hold must not decide it. These files would say {hint}"
         )
     read = _read(part, path)
+    if path.is_file() and not any(map(len, read.clients)):
+        raise ParameterError(f"{path} has columns and no rows")
     labels = part.classes or None
     pairs = zip(read.clients, read.names, strict=True)
     clients = [_labelled(samples, labels, name, unknown) for samples, name in pairs]

@@ -1,5 +1,6 @@
 """Tables as people have them: what columns hold, and how files are written."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -97,11 +98,82 @@ def test_files_as_offices_write_them(tmp_path: Path, held: bytes) -> None:
 
 def test_a_comma_is_of_thousands_or_of_decimals(tmp_path: Path) -> None:
     file = tmp_path / "rows.CSV"
-    file.write_text('a,b,c\n"1,234","0,5","1,2 mg"\n"5,678.5","1,234","3"\n')
+    file.write_text('a,b,c\n"1,234","0,5","1,2 mg"\n"5,678.5","0,125","3"\n"1,5","1,234","-"\n')
     read = {name: cells.tolist() for name, cells in read_columns(file).items()}
-    assert read == {"a": ["1234", "5678.5"], "b": ["0.5", "1.234"], "c": ["1,2 mg", "3"]}
-    file.write_text("a;b\n1.234,5;1,5\n")
-    assert [cells.tolist() for cells in read_columns(file).values()] == [["1234.5"], ["1.5"]]
+    assert read == {
+        "a": ["1234", "5678.5", "1.5"],
+        "b": ["0.5", "0.125", "1234"],
+        "c": ["1,2 mg", "3", "-"],
+    }
+    file.write_text("a;b\n1.234,5;1,5\n0,125;1,234\n")
+    cells = [cells.tolist() for cells in read_columns(file).values()]
+    assert cells == [["1234.5", "0.125"], ["1.5", "1.234"]]
+
+
+ODD = (
+    "1,5",
+    "1,234",
+    "x,y",
+    "n/a, see file",
+    "",
+    "NA",
+    "1e999",
+    'a "b"',
+    "two\nlines",
+    "é;|\t",
+    "\0",
+)
+CODING = Coding({"age": (0, 5000)}, {"sex": ("fé", "m")})
+
+
+def others(file: Path) -> list[bytes]:
+    """Return the coded rows but for the last, bit by bit."""
+    (read,) = read_tables(
+        file, Columns(), texts=True, features=("age", "sex", "free"), coding=CODING
+    ).clients
+    return [read.features[:-1].tobytes(), "|".join(read.targets[:-1]).encode()]
+
+
+@pytest.mark.parametrize("sign", [",", ";", "\t", "|"])
+def test_a_cell_moves_no_other_row(tmp_path: Path, sign: str) -> None:
+    rows = [
+        ["age", "sex", "free", "target"],
+        ["1,234", "fé", "0,5", "é"],
+        ["2.345", "m", "1,234", "1.0"],
+        ["12,5", "FÉ", "x,y", "?"],
+    ]
+    last = ["3,456", "m", "2", "1"]
+
+    def written(row: list[str]) -> Path:
+        with (tmp_path / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, delimiter=sign).writerows([*rows, row])
+        return tmp_path / "rows.csv"
+
+    expected = others(written(last))
+    for place in range(len(last)):
+        for cell in ODD:
+            assert others(written([*last[:place], cell, *last[place + 1 :]])) == expected
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+def test_a_byte_moves_no_other_row(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "rows.csv"
+    text = 'age,sex,free,target\n"1,234",fé,1,é\n2,m,2,b\n3,mXm,3,c\n'.encode(encoding)
+    file.write_bytes(text)
+    expected = others(file)
+    for byte in {*range(256)}.difference(b",\n\r"):
+        file.write_bytes(text.replace(b"X", bytes([byte])))
+        assert others(file) == expected, byte
+
+
+def test_a_list_in_a_parquet_file_moves_no_other_row(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    read = []
+    for last in ([3, 4], [3], None):
+        columns = {"a": [1, 2], "b": [[1, 2], last], "target": [0, 1]}
+        parquet.write_table(arrow.table(columns), tmp_path / "rows.parquet")
+        read.append(read_tables(tmp_path / "rows.parquet", Columns()).clients[0].features[0])
+    assert all(row.tobytes() == read[0].tobytes() for row in read)
 
 
 def test_upper_and_lower_case_are_one_value_unless_both_are_named() -> None:
@@ -133,6 +205,21 @@ def test_a_file_without_rows_or_names_is_refused(tmp_path: Path, held: str, says
     (tmp_path / "h.csv").write_text(held)
     with pytest.raises(ParameterError, match=rf"h\.csv .*{says}"):
         read_columns(tmp_path / "h.csv")
+
+
+def test_a_client_without_rows_is_told_its_owner_and_nobody_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.csv").write_text("age,sex,target\n20,f,0\n")
+    (tmp_path / "b.csv").write_text("age,sex,target\n")
+    coding = Coding({"age": (0, 100)}, {"sex": ("f", "m")})
+    for texts in (False, True):
+        read = read_tables(tmp_path, Columns(), texts=texts, coding=coding)
+        assert [one.features.shape for one in read.clients] == [(1, 3), (0, 3)]
+    assert "b.csv has columns and no rows" in caplog.records[0].getMessage()
+    assert len(read_tables(tmp_path / "b.csv", Columns(), coding=coding).clients[0]) == 0
+    with pytest.raises(ParameterError, match=r"b\.csv has columns and no rows"):
+        read_tables(tmp_path / "b.csv", Columns(client="sex"), features=("age",))
 
 
 def test_an_owner_is_told_of_columns_of_little_use(

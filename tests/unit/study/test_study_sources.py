@@ -60,6 +60,20 @@ def test_what_data_hold_decides_nothing_by_itself(folder: Path) -> None:
         gather(part(source="wards/a.csv"), seed=0, base=folder)
 
 
+def test_a_client_without_rows_does_not_refuse_the_study(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    empty = folder / "wards" / "b.csv"
+    empty.write_text("age,sex,outcome\n")
+    found = gather(part(source="wards"), seed=0, base=folder)
+    assert [len(client) for client in found.clients] == [3, 0]
+    assert gather_one(part(source="wards"), empty, by_record=True).features.shape == (0, 3)
+    assert "b.csv has columns and no rows" in caplog.text
+    for more in ({"clients": 2}, {"client_column": "sex"}):
+        with pytest.raises(ParameterError, match=r"b\.csv has columns and no rows"):
+            gather(part(source="wards/b.csv", **more), seed=0, base=folder)
+
+
 def test_one_file_is_dealt_out_or_says_whose_a_row_is(tmp_path: Path) -> None:
     rows = "".join(f"{n},{n % 3},{n % 2}\n" for n in range(60))
     (tmp_path / "all.csv").write_text("x,home,y\n" + rows)
