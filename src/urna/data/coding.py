@@ -24,6 +24,7 @@ __all__ = [
     "ColumnLook",
     "as_numbers",
     "as_texts",
+    "fault_of",
     "look_at_column",
     "places_of",
     "record_column_of",
@@ -168,7 +169,7 @@ class Coding:
 
 
 def places_of(values: npt.NDArray[Any], known: Sequence[str]) -> npt.NDArray[np.intp]:
-    """Return each cell's place among known texts, -1 where it is none of them.
+    """Return each cell's place among known texts, -1 where it is none of them or empty.
 
     Upper and lower case are the same, unless two known texts differ in nothing else.
 
@@ -178,8 +179,27 @@ def places_of(values: npt.NDArray[Any], known: Sequence[str]) -> npt.NDArray[np.
     """
     texts = [_text(one) for one in known]
     fold = str if len({text.casefold() for text in texts}) < len(texts) else str.casefold
-    place = {fold(text): at for at, text in enumerate(texts)}
+    place = {fold(text): at for at, text in enumerate(texts) if text}
     return np.array([place.get(fold(_text(v)), -1) for v in values.tolist()], dtype=np.intp)
+
+
+def fault_of(known: object) -> str | None:
+    """Say why texts cannot be told apart in tables: one means an empty cell, or two are one value.
+
+    Example:
+        >>> fault_of(("1", "1.0"))
+        "'1' and '1.0' are one value: leave one of them out"
+        >>> fault_of(("yes", "no"))
+    """
+    first: dict[str, object] = {}
+    for one in known if isinstance(known, list | tuple) else ():
+        text = _text(one)
+        if not text:
+            return f"a cell {one!r} is an empty one: leave it out, or call it something else"
+        if text in first:
+            return f"{first[text]!r} and {one!r} are one value: leave one of them out"
+        first[text] = one
+    return None
 
 
 def spellings_of(texts: Sequence[str]) -> list[str]:

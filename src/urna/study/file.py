@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from urna.data.coding import fault_of
 from urna.errors import ParameterError, UnknownName
 from urna.privacy import Unit
 from urna.space import Space
@@ -348,6 +349,11 @@ def _clashes(study: Study) -> Iterator[tuple[str, str]]:
         )
     if study.follow is Follow.TRAIN and not study.votes:
         yield from _clashes_of_records(study, by_record=unit is Unit.RECORD)
+    lists: dict[str, Any] = {
+        f"categories.{name}": known for name, known in study.data.categories.items()
+    }
+    lists["classes"] = study.data.classes
+    yield from ((f"data.{name}", says) for name in lists if (says := fault_of(lists[name])))
     if study.data.classes and study.data.span:
         yield "data.span", "name `classes` or a `span`, not both"
     if study.data.span is not None and study.data.span[0] >= study.data.span[1]:

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from urna.data import Coding, Columns, read_columns, read_tables, table_files
-from urna.data.coding import ColumnKind, as_texts, look_at_column, places_of, record_column_of
+from urna.data.coding import (
+    ColumnKind,
+    as_texts,
+    fault_of,
+    look_at_column,
+    places_of,
+    record_column_of,
+)
 from urna.errors import DataMissing, ParameterError
 
 ROWS = 120
@@ -182,6 +189,29 @@ def test_upper_and_lower_case_are_one_value_unless_both_are_named() -> None:
     assert places_of(cells, ("M", "m")).tolist() == [0, 1, -1, -1, -1]
     look = look_at_column("sex", repeated("M", "m", "m", "F", " f"))
     assert look.categories == ("F", "m")
+
+
+def test_an_empty_cell_is_no_class_and_no_category() -> None:
+    cells = column("NA", "", "?", "-", None, "EU", "eu")
+    assert places_of(cells, ("NA", "EU")).tolist() == [-1, -1, -1, -1, -1, 1, 1]
+    assert places_of(cells, ("EU", "?")).tolist() == [-1, -1, -1, -1, -1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        (("NA", "EU"), "a cell 'NA' is an empty one"),
+        (("m", " "), "a cell ' ' is an empty one"),
+        (("1", "2", "1.0"), "'1' and '1.0' are one value"),
+        (("True", "TRUE"), "'True' and 'TRUE' are one value"),
+        (("a", "a "), "'a' and 'a ' are one value"),
+        (("M", "m", "01", "1"), None),
+    ],
+)
+def test_known_texts_can_be_told_apart(known: tuple[str, ...], says: str | None) -> None:
+    fault = fault_of(known)
+    assert (fault or "").startswith(says or "")
+    assert (fault is None) == (says is None)
 
 
 def test_what_is_in_a_folder_of_tables(tmp_path: Path) -> None:

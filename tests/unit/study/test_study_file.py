@@ -102,6 +102,8 @@ def test_what_is_wrong_is_one_line_with_its_place(more: str, message: str) -> No
         ("epsilon = 1", "epsilon = inf", "study.toml:4: `privacy.epsilon` is a number, above 0; got the number inf"),
         ('source = "digits"', "source = 'digits'\nspan = [3, 1]", "study.toml:3: a span is two numbers, the smaller first"),
         ('source = "digits"', "source = 'digits'\nclasses = ['a', 1]", "study.toml:3: `data.classes` is a list"),
+        ('source = "digits"', "source = 'x'\nclasses = ['NA', 'EU']", "study.toml:3: a cell 'NA' is an empty one"),
+        ('source = "digits"', "source = 'x'\ncategories.a = ['1', '1.0']", "study.toml:3: '1' and '1.0' are one value"),
         ('source = "digits"', "source = 'x'\nclasses = [0, 1]\nspan = [0, 1]", "study.toml:4: name `classes` or"),
     ],
     ids=lambda value: value[:24],
