@@ -118,6 +118,44 @@ def mixing() -> nn.Module:
     )  # fmt: skip
 
 
+class Branching(nn.Module):
+    """Looks at its numbers, which no stack allows; rows may mix as well."""
+
+    def __init__(self, out: int = CLASSES, *, mixes: bool = False) -> None:
+        super().__init__()
+        self.one = mixing()[:2] if mixes else nn.Linear(FEATURES, 5)
+        self.two = nn.Linear(5, out)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        inner = self.one(rows)
+        found: torch.Tensor = self.two(inner * 1.1 if inner.sum().item() > 0 else inner)
+        return found
+
+
+def branching_and_mixing() -> nn.Module:
+    return Branching(mixes=True)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(1, 4, batch_first=True), nn.Linear(4, CLASSES)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        _, last = self.gru(rows[:, :, None])
+        found: torch.Tensor = self.head(last[-1])
+        return found
+
+
+def attentive() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(4, 2, dim_feedforward=8, dropout=0.3, batch_first=True)
+    return nn.Sequential(
+        nn.Unflatten(1, (FEATURES, 1)), nn.Linear(1, 4), layer, nn.Flatten(),
+        nn.Linear(4 * FEATURES, CLASSES),
+    )  # fmt: skip
+
+
+UNSTACKABLE = (Branching, branching_and_mixing, Recurrent, attentive)
 RULE = RowRule(unit=False, clip=2.0)
 SCHEMA = Schema(FEATURES, tuple(range(CLASSES)), rows=RULE)
 RECORDS = Terms.of(len(CLIENTS), Budget(2.0, 1e-5), adjacency=Adjacency.REPLACE_ONE_RECORD)
@@ -178,11 +216,15 @@ def trained(factory: Callable[[], nn.Module], recipe: Recipe = RECIPE, **more: A
     return weights
 
 
-def regressed(clients: Sequence[Samples]) -> list[Table]:
-    as_numbers = [
-        Samples(c.features, c.targets / 2) if c.targets.dtype.kind in "iu" else c for c in clients
-    ]
-    return trained(lambda: nn.Linear(FEATURES, 1), loss="squared_error")(as_numbers)
+def regressed(factory: Callable[[], nn.Module]) -> Handed:
+    def weights(clients: Sequence[Samples]) -> list[Table]:
+        as_numbers = [
+            Samples(c.features, c.targets / 2) if c.targets.dtype.kind in "iu" else c
+            for c in clients
+        ]
+        return trained(factory, loss="squared_error")(as_numbers)
+
+    return weights
 
 
 def rounds(learner: Any, unit: Adjacency = Adjacency.REPLACE_ONE_CLIENT, **how: Any) -> Handed:
@@ -197,6 +239,15 @@ def rounds(learner: Any, unit: Adjacency = Adjacency.REPLACE_ONE_CLIENT, **how: 
         )  # fmt: skip
         made = contributions(learner, clients, plan, weights, 0.05, 2, ScriptedSecrets(b"round"))
         return [made[place]() for place in sorted(made)]
+
+    return vectors
+
+
+def first_rounds(factory: Callable[[], nn.Module]) -> Handed:
+    """Return what clients put into a round of a learner that remembers no other round."""
+
+    def vectors(clients: Sequence[Samples]) -> list[Table]:
+        return rounds(TorchLearner(factory, RECIPE, device="cpu"))(clients)
 
     return vectors
 
@@ -243,12 +294,15 @@ PATHS: dict[str, Handed] = AVERAGES | {
     "training, smoothed labels": trained(mlp, replace(RECIPE, label_smoothing=0.1)),
     "training, convolutions": trained(cnn),
     "training, rows that mix": trained(mixing),
-    "training, numbers": regressed,
+    "training, numbers": regressed(lambda: nn.Linear(FEATURES, 1)),
+    "training, numbers, not stacked": regressed(lambda: Branching(1)),
+    "training, not stacked": trained(Branching),
     "training, plain": trained(cnn, speed=Speed.plain()),
     "a round": rounds(TorchLearner(mlp, RECIPE, validation=0.3, device="cpu"), **VALIDATED),
     "a round, rows that mix": rounds(
         TorchLearner(mixing, RECIPE, validation=0.3, device="cpu"), **VALIDATED
     ),
+    **{f"a round, {factory.__name__}": first_rounds(factory) for factory in UNSTACKABLE},
     "a round by lots": rounds(
         TorchLearner(cnn, RECIPE, device="cpu"), sampling=Sampling.of("poisson", "1/2")
     ),
@@ -315,7 +369,7 @@ def test_a_model_is_the_one_a_client_would_train_alone(loss: LossKind) -> None:
         assert alone.tobytes() == together[place].tobytes()
 
 
-@pytest.mark.parametrize("factory", [mlp, cnn, mixing])
+@pytest.mark.parametrize("factory", [mlp, cnn, mixing, *UNSTACKABLE])
 def test_weights_are_those_a_client_would_reach_alone(factory: Callable[[], nn.Module]) -> None:
     learner = TorchLearner(factory, RECIPE, validation=0.3, device="cpu")
     weights = learner.first_weights(seed=0)

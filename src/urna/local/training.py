@@ -1,10 +1,12 @@
 """The clients of one federated round, trained together from the same weights.
 
 Each client trains on its own rows with a fresh optimiser, as it would alone; all of them run as
-one stack. Nothing here is private: what leaves a client is for others to clip and to noise.
-Torch is imported when something is trained, not before.
+one stack, or in a plain loop where a module cannot be stacked. Nothing here is private: what
+leaves a client is for others to clip and to noise. Torch is imported when something is trained,
+not before.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,17 +17,22 @@ import numpy.typing as npt
 from urna.data import Samples
 from urna.errors import CannotBatch, ParameterError
 from urna.local.engine import Model, Recordings, Weights, check_model
-from urna.local.engine.batches import seeded_module
+from urna.local.engine.batches import seeded_module, step_key
 from urna.local.engine.model import (
     Loss,
     Speed,
     TorchLoss,
+    as_tensors,
     check_loss,
     check_smoothing,
+    check_targets,
+    count_classes,
     require_torch,
 )
+from urna.local.generators import own_generators
 from urna.local.objective import note_failure
 from urna.local.recipe import Recipe
+from urna.local.torch_modules import train_alone
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["ClientWeights", "first_weights", "train_clients"]
 
 Vector = npt.NDArray[np.float32]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +89,9 @@ def train_clients(
 
     Up to rounding this is what a loop over the clients computes. On a CPU clients of different
     sizes train together if they take equally many steps, where the loss is cross entropy and rows
-    do not mix in the module (no batch norm); otherwise equally large ones do.
+    do not mix in the module (no batch norm); otherwise equally large ones do. A client whose
+    module cannot be stacked (recurrent layers, control flow that depends on the data) trains in a
+    plain loop, whatever the others do.
 
     Guarantee:
         A client's weights follow from its own rows and seed, to the last bit: other clients may
@@ -113,7 +124,6 @@ def train_clients(
 
     Raises:
         ParameterError: The weights do not fit the module, or a setting is out of range.
-        CannotBatch: The module cannot be batched.
     """
     require_torch()
     check_loss(loss)
@@ -123,7 +133,6 @@ def train_clients(
             f"every client needs a seed, got {len(seeds)} seeds for {len(clients)} clients"
         )
     model = Model(factory, loss=loss, device=device, speed=speed)
-    check_model(model)
     recordings = recordings or Recordings()
     start = _start(factory, weights, buffers)
     found = ClientWeights(
@@ -137,28 +146,69 @@ def train_clients(
                 chosen = [places[i] for i in some]
                 found.parameters[chosen], found.buffers[chosen] = _rows(trained, len(some))
 
-    sound = []
-    for place, client in enumerate(clients):
-        try:
-            if len(client):
-                with recordings.runner(model, [recipe]) as runner:
-                    runner.check(client)
-            sound.append(place)
-        except Exception as error:  # whatever is wrong with these rows
-            note_failure(place, error)
-    try:
-        train(sound)
-    except Exception:  # whose rows cause it shows one by one
-        unbatched, busy = 0, sum(len(clients[place]) > 0 for place in sound)
-        for place in sound:
+    def train_together() -> list[int]:
+        """Train in stacks; return the clients that cannot be in one, each by its own rows."""
+        sound, apart = [], []
+        for place, client in enumerate(clients):
             try:
-                train([place])
-            except Exception as error:
-                unbatched += isinstance(error, CannotBatch)
-                if unbatched == busy:  # then it is the module, and no client's data
-                    raise
+                if len(client):
+                    with recordings.runner(model, [recipe]) as runner:
+                        runner.check(client)
+                sound.append(place)
+            except Exception as error:  # whatever is wrong with these rows
                 note_failure(place, error)
+        try:
+            train(sound)
+        except Exception:  # whose rows cause it shows one by one
+            found.parameters[:] = found.buffers[:] = np.nan
+            for place in sound:
+                try:
+                    train([place])
+                except CannotBatch:
+                    apart.append(place)
+                except Exception as error:
+                    note_failure(place, error)
+        return apart
+
+    try:
+        check_model(model)
+        apart = train_together()
+    except CannotBatch:  # by its layers: no data were seen
+        apart = [*range(len(clients))]
+    if apart and not first_epoch:  # once, not in every round
+        _log.warning("this module cannot be stacked: clients train one by one")
+    for place in apart:
+        try:
+            with own_generators(step_key(seeds[place], first_epoch)):
+                alone = _alone(model, start, clients[place], recipe, seeds[place], first_epoch)
+            found.parameters[[place]], found.buffers[[place]] = _rows(alone, 1)
+        except Exception as error:
+            note_failure(place, error)
     return found
+
+
+def _alone(
+    model: Model, start: Weights, rows: Samples, recipe: Recipe, seed: int, first_epoch: int
+) -> Weights:
+    """Return what a client reaches from these weights in a plain loop."""
+    import torch  # noqa: PLC0415 - the core runs without torch
+
+    from urna.local.engine.runner import pick_device  # noqa: PLC0415
+    from urna.local.engine.stack import weights_of  # noqa: PLC0415
+
+    with seeded_module(0):
+        module = model.build()
+    given = start.parameters | start.buffers
+    with torch.no_grad():
+        for part in weights_of(module):
+            for name, tensor in part.items():
+                tensor.copy_(given[name][0])
+    if len(rows) and model.loss == TorchLoss.CROSS_ENTROPY:
+        inputs, targets = as_tensors(rows)
+        check_targets(targets, count_classes(module, inputs))
+    module.to(pick_device(model.device))
+    train_alone(module, rows, recipe, model.loss, seed=seed, first_epoch=first_epoch)
+    return Weights(*weights_of(module)).each(lambda tensor: tensor.detach()[None])
 
 
 def _start(

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from urna.data import Samples
-from urna.errors import CannotBatch, ParameterError
+from urna.errors import ParameterError
 from urna.local import Recipe, Recordings, engine, first_weights, train_clients
 from urna.local.engine.batches import count_steps, epoch_batches, step_key
 
@@ -360,8 +360,38 @@ def test_what_does_not_fit_is_refused() -> None:
     smooth = Recipe(label_smoothing=0.1)
     with pytest.raises(ParameterError, match="label_smoothing"):
         train_clients(mlp, start, CLIENTS, smooth, seeds=SEEDS, loss="squared_error")
-    with pytest.raises(CannotBatch, match="recurrent"):
-        train_clients(lambda: nn.LSTM(3, 4), start, CLIENTS, recipe, seeds=SEEDS)
+
+
+class Remembering(nn.Module):
+    """Recurrent, with statistics of the rows that it sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.norm = nn.GRU(8, 4, batch_first=True), nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 10)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        _, last = self.gru(rows.reshape(len(rows), 8, 8))
+        found: torch.Tensor = self.head(self.norm(last[-1]))
+        return found
+
+
+def test_clients_of_a_module_that_cannot_be_stacked_train_in_a_plain_loop() -> None:
+    start = first_weights(Remembering, seed=0)
+    given = start.parameters, CLIENTS[:2], Recipe(lr=0.1, batch_size=16)
+    found = train_clients(
+        Remembering, *given, seeds=[1, 2], buffers=start.buffers + 1.0, device="cpu"
+    )
+    alone = train_clients(
+        Remembering, start.parameters, CLIENTS[1:2], given[2], seeds=[2],
+        buffers=start.buffers + 1.0, device="cpu",
+    )  # fmt: skip
+    assert np.isfinite(found.parameters).all()
+    assert np.linalg.norm(found.parameters[1] - start.parameters[0]) > 0.01
+    assert alone.parameters[0].tobytes() == found.parameters[1].tobytes()
+    assert alone.buffers[0].tobytes() == found.buffers[1].tobytes()
+    plain = train_clients(Remembering, *given, seeds=[1, 2], device="cpu")
+    assert not np.array_equal(plain.buffers, found.buffers)
 
 
 def test_numbers_as_targets_are_trained_by_squared_error() -> None:

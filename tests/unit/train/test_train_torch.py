@@ -216,6 +216,51 @@ class Halves(nn.Module):
         return found
 
 
+class Looks(nn.Module):
+    """Changes nothing, but no stack allows what it does."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows if rows.sum().item() > 0 else 1.0 * rows
+
+
+class Embedded(nn.Module):
+    """Raises for a row whose number is none of its five."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(5, 3), nn.Linear(3, 2)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.table(rows[:, 0].long()))
+        return found
+
+
+@pytest.mark.parametrize("stacks", [True, False])
+@pytest.mark.parametrize("count", [10, 600])
+@pytest.mark.parametrize("of_ids", [True, False])
+def test_a_record_that_makes_the_module_raise_moves_a_sum_by_its_clip_at_most(
+    stacks: bool, count: int, of_ids: bool
+) -> None:
+    def factory() -> nn.Module:
+        return Embedded() if stacks else nn.Sequential(Looks(), Embedded())
+
+    learner = TorchLearner(factory, device="cpu")
+    weights = learner.first_weights(seed=0)
+    places = np.arange(count)
+    features, ids = (places[:, None] % 5).astype(np.float32), places // 3 if of_ids else None
+    client = Samples(features, places % 2, ids)
+    changed = features.copy()
+    changed[4] = 7.0
+    (before,) = learner.record_sums(weights, [client], record_clip=0.5)
+    (after,) = learner.record_sums(
+        weights, [Samples(changed, client.targets, ids)], record_clip=0.5
+    )
+    assert 0 < np.linalg.norm(after - before) <= 0.5
+    record = (places // 3 == 1) if of_ids else (places == 4)
+    (without,) = learner.record_sums(weights, [client.take(places[~record])], record_clip=0.5)
+    assert np.allclose(after, without, rtol=0, atol=1e-10)
+
+
 def attentive() -> nn.Module:
     layer = nn.TransformerEncoderLayer(6, 2, dim_feedforward=8, dropout=0.3, batch_first=True)
     return nn.Sequential(nn.Unflatten(1, (1, 6)), layer, nn.Flatten(), nn.Linear(6, 3))
@@ -231,6 +276,7 @@ def test_clients_of_a_module_that_cannot_be_stacked_train_one_by_one(
     broken = Samples(CLIENTS[0].features, np.full(12, 3))  # none of the classes
     empty = CLIENTS[0].take(np.zeros(0, dtype=np.intp))
     clients = [*CLIENTS, broken, empty]
+    learner.train(weights, clients, number=1, seeds=range(6))
     together = learner.train(weights, clients, number=2, seeds=range(6))
     assert caplog.text.count("clients train one by one") == 1
     assert np.isfinite(together[:4]).all()
@@ -252,8 +298,8 @@ def test_a_plain_loop_trains_as_a_stack_does() -> None:
     def dropping() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
 
-    learner, plain = (TorchLearner(dropping, recipe, device="cpu") for _ in range(2))
-    plain._apart = True
+    learner = TorchLearner(dropping, recipe, device="cpu")
+    plain = TorchLearner(lambda: nn.Sequential(*dropping(), Looks()), recipe, device="cpu")
     weights = learner.first_weights(seed=0)
     rows = [one.train(weights, CLIENTS, number=3, seeds=range(4)) for one in (learner, plain)]
     assert np.allclose(rows[0], rows[1], atol=1e-5)
@@ -265,11 +311,11 @@ def test_only_what_is_not_frozen_is_trained() -> None:
         base.requires_grad_(False)
         return nn.Sequential(base, nn.Tanh(), head)
 
-    learner = TorchLearner(frozen, Recipe(lr=0.1, epochs=1, batch_size=4), device="cpu")
-    weights = learner.first_weights(seed=0)
-    assert len(weights) == 5 * 3 + 3
-    for apart in (False, True):
-        learner._apart = apart
+    recipe = Recipe(lr=0.1, epochs=1, batch_size=4)
+    for factory in (lambda: nn.Sequential(*frozen(), Looks()), frozen):
+        learner = TorchLearner(factory, recipe, device="cpu")
+        weights = learner.first_weights(seed=0)
+        assert len(weights) == 5 * 3 + 3
         rows = learner.train(weights, CLIENTS, number=1, seeds=range(4))
         assert rows.shape == (4, 18)
         assert np.isfinite(rows).all()

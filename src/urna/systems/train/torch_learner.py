@@ -1,5 +1,6 @@
 """Any torch module as a learner; other clients' data do not change what a client computes."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from urna.data import Samples, count_records
-from urna.errors import CannotBatch, ParameterError
+from urna.errors import ParameterError
 from urna.local import Recipe, Recordings, Speed, TorchLoss, first_weights, hold_out, train_clients
-from urna.local.engine.batches import step_key
 from urna.local.engine.model import Loss, as_tensors, count_classes, mean_loss, require_torch
 from urna.local.generators import own_generators
 from urna.local.objective import note_failure
-from urna.local.torch_modules import train_alone
 from urna.systems.train.layout import client_log
 from urna.systems.train.learner import Draw, Matrix, Vector
 
@@ -56,8 +55,6 @@ class TorchLearner:
     device: str = "auto"
     speed: Speed = field(default_factory=Speed)
     _recordings: Recordings = field(default_factory=Recordings, repr=False)
-    _apart: bool = field(default=False, repr=False)
-    """Whether the module was found not to be one that can be stacked."""
     _parts: "dict[int, tuple[Samples, Samples, Samples]]" = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,42 +78,22 @@ class TorchLearner:
     def train(
         self, weights: Vector, clients: Sequence[Samples], *, number: int, seeds: Sequence[int]
     ) -> Matrix:
-        """Train every client, in a plain loop if none can be stacked; one that fails is NaN."""
+        """Train every client, in a plain loop if it cannot be stacked; one that fails is NaN."""
         divided = [*_each(self._divided, clients, None)]
         sound = {place: parts[0] for place, parts in enumerate(divided) if parts is not None}
         found = np.full((len(clients), len(weights)), np.nan, dtype=np.float32)
-        first_epoch = (number - 1) * self.recipe.epochs
-
-        def alone(place: int) -> Matrix:
-            module = self._ready(weights)
-            with own_generators(step_key(seeds[place], number)):
-                rows, seed = sound[place], seeds[place]
-                train_alone(
-                    module, rows, self.recipe, self.loss, seed=seed, first_epoch=first_epoch
-                )
-            own = [p.detach().ravel().cpu() for p in module.parameters() if p.requires_grad]
-            return np.concatenate([part.numpy() for part in own])
-
-        if not self._apart:
-            try:
-                found[list(sound)] = train_clients(
-                    self.factory,
-                    weights,
-                    list(sound.values()),
-                    self.recipe,
-                    seeds=[seeds[place] for place in sound],
-                    loss=self.loss,
-                    device=self.device,
-                    speed=self.speed,
-                    first_epoch=first_epoch,
-                    recordings=self._recordings,
-                ).parameters
-                return found
-            except CannotBatch:
-                client_log.warning("this module cannot be stacked: clients train one by one")
-                self._apart = True
-        for place, row in zip(sound, _each(alone, list(sound), np.nan), strict=True):
-            found[place] = row
+        found[list(sound)] = train_clients(
+            self.factory,
+            weights,
+            list(sound.values()),
+            self.recipe,
+            seeds=[seeds[place] for place in sound],
+            loss=self.loss,
+            device=self.device,
+            speed=self.speed,
+            first_epoch=(number - 1) * self.recipe.epochs,
+            recordings=self._recordings,
+        ).parameters
         return found
 
     def judge(self, weights: Vector, clients: Sequence[Samples]) -> npt.NDArray[np.float64]:
@@ -267,13 +244,14 @@ def _clipped_gradients(
     """Return minus the sum of all drawn records' gradients, each at most `record_clip` long.
 
     A record is a row, or all rows of one id: they are drawn together, and their gradients are added
-    up before that sum is clipped. A record whose gradient is not finite adds nothing, nor does a
-    row whose target is none of the module's classes. All is computed in float64, so that neither
-    the order of rows nor what stands beside a row matters beyond what `Encoding` allows for.
+    up before that sum is clipped. A record that makes the module raise, or whose gradient is not
+    finite, adds nothing, nor does a row whose target is none of the module's classes. All is
+    computed in float64, so that neither the order of rows nor what stands beside a row matters
+    beyond what `Encoding` allows for.
 
     Assumes:
         Rows do not mix in the module: no batch norm. The module is in evaluation mode, so
-        nothing is drawn. A loss function of one's own raises for no record.
+        nothing is drawn.
     """
     import torch
 
@@ -298,7 +276,7 @@ def _clipped_gradients(
     begun = torch.zeros_like(total)  # of a record whose rows do not end with a batch
     for start in range(0, len(order), at_once):
         places = torch.from_numpy(order[start : start + at_once])
-        each = per_row(features[places].to(device), targets[places].to(device))
+        each = _sound_rows(per_row, features[places].to(device), targets[places].to(device), size)
         each[~known[places].to(device)] = 0.0
         if client.ids is not None:
             own = records[start : start + at_once]
@@ -357,6 +335,19 @@ def _per_row(
         client_log.info("this module's gradients cannot be stacked: they are computed row by row")
         return one_by_one
     return together
+
+
+def _sound_rows(per_row: Gradients, rows: "Tensor", targets: "Tensor", size: int) -> "Tensor":
+    """Return every row's gradient, NaN for a row that makes the module raise."""
+    try:
+        return per_row(rows, targets)
+    except Exception:  # whose row causes it shows one by one
+        found = rows.new_full((len(rows), size), math.nan)
+        for place in range(len(rows)):
+            with contextlib.suppress(Exception):
+                some = slice(place, place + 1)
+                found[some] = per_row(rows[some], targets[some])
+        return found
 
 
 def _by_record(client: Samples) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]:
