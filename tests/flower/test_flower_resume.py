@@ -295,7 +295,7 @@ def test_a_node_that_restarts_is_lost_in_one_round_at_most(seed: int, tmp_path: 
 
 
 def test_server_and_nodes_restart_in_the_same_round(tmp_path: Path) -> None:
-    """Nodes have lost the round: it comes to nothing, its number is gone, nothing counts twice."""
+    """Nodes have lost the round: it comes to nothing and stays counted, and its number is gone."""
     grid = devices(tmp_path)
     own = Ledger.open(tmp_path / "server.ledger", BUDGET)
     held = series(grid, tmp_path, ledger=own)
@@ -312,9 +312,9 @@ def test_server_and_nodes_restart_in_the_same_round(tmp_path: Path) -> None:
     after = series(grid, tmp_path, ledger=own)
     with pytest.raises(RoundAborted):
         after.round(b"2")
-    assert [entry.rounds for entry in own.entries()] == [1]
+    assert [entry.rounds for entry in own.entries()] == [2], "a killed server may have a sum of it"
     assert len(after.round(b"3", number=3).tallied.accepted) == SIZE
-    assert [entry.rounds for entry in own.entries()] == [2]
+    assert [entry.rounds for entry in own.entries()] == [3]
     assert all(rounds == 3 for (rounds,) in counted(tmp_path)), "a number stands for all before"
     assert len(after.round(b"4").tallied.accepted) == SIZE
     assert [rounds for (rounds,) in counted(tmp_path)] == [ROUNDS] * SIZE
@@ -467,6 +467,47 @@ def test_a_vote_that_came_to_nothing_begins_anew_in_the_same_folder(tmp_path: Pa
     files = [tmp_path / "server.ledger", *(tmp_path / f"{n}.ledger" for n in range(SIZE))]
     counted = [[e for e in Ledger(file).entries() if e.rounds != 0] for file in files]
     assert [len(entries) for entries in counted] == [1] * (SIZE + 1)
+
+
+def test_a_released_vote_that_cannot_be_read_back_is_not_called_void(tmp_path: Path) -> None:
+    grid, kept = voters(tmp_path), tmp_path / "transcripts"
+    vote(grid, tmp_path, transcripts=kept)
+    sealed = {path.name: path.read_bytes() for path in kept.iterdir()}
+    (tmp_path / "vote" / "round.journal").unlink()
+    with pytest.raises(LedgerError, match="was revealed already"):
+        vote(grid, tmp_path, transcripts=kept)
+    assert (tmp_path / "vote" / "series.json").exists()
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == sealed
+    (entry,) = Ledger(tmp_path / "server.ledger").entries()
+    assert (entry.rounds, entry.revealed) == (1, 1)
+
+
+def test_a_charge_is_not_taken_back_for_a_folder_put_back(tmp_path: Path) -> None:
+    """The killed server kept its result; nodes give the one that goes on no second answer."""
+    grid, kept = voters(tmp_path), list[Any]()
+    own = Ledger.open(tmp_path / "server.ledger", Budget(8.1, 1e-4))
+
+    def killed(found: VoteResult) -> None:
+        kept.append(found)
+        raise Killed
+
+    grid.left = 25  # nodes have advertised their keys
+    asked: dict[str, Any] = {"budget": Budget(4.5, 1e-5), "colluding": 0, "dropout": 0.4,
+                             "deadlines": WAITS, "ledger": own, "force": True,
+                             "folder": tmp_path / "vote"}  # fmt: skip
+    with pytest.raises(Killed):
+        poll(grid, SPACE, **grouped(asked))
+    shutil.copytree(tmp_path / "vote", tmp_path / "copy")
+    grid.left = 10**9
+    with pytest.raises(Killed):
+        poll(grid, SPACE, **grouped(asked | {"keep": killed}))
+    shutil.rmtree(tmp_path / "vote")
+    shutil.copytree(tmp_path / "copy", tmp_path / "vote")
+    with pytest.raises(RoundAborted):
+        poll(grid, SPACE, **grouped(asked))
+    kept.append(poll(grid, SPACE, **grouped(asked)))
+    counted = [entry for entry in own.entries() if entry.rounds]
+    assert len(counted) == len(kept) == 2, "every result is paid for"
 
 
 def test_a_vote_with_other_settings_is_another(tmp_path: Path) -> None:

@@ -267,7 +267,8 @@ class Sums:
             BudgetExceeded: The server's own ledger would pass its cap. Nothing was released.
             LedgerError: The server's own ledger knows that the round was released before.
             RoundAborted: Too few nodes stayed, or some broke the protocol. Nothing was
-                revealed, and nothing counts.
+                revealed, and nothing counts; a round that was begun by a server that was killed
+                stays counted.
             RoundUnfinished: Too few nodes stayed to open the sum after others had begun to
                 reveal. It counts as released.
             InvalidSum: What was opened is no sum of valid contributions. It counts.
@@ -334,6 +335,8 @@ class Sums:
             released = releases.release(lambda: desk.hold(self.conduct, self._folder), take)
         except RoundFailed as failed:
             self.transcript, lost, faults = desk.end(failed)
+            if isinstance(failed, RoundAborted) and releases.slot.reads_back:
+                _log.warning("a server that was killed had begun this round: it stays counted")
             if isinstance(failed, RoundAborted) and self._starts_anew(failed, releases):
                 self._drop()
             else:
@@ -349,8 +352,8 @@ class Sums:
         return released
 
     def _starts_anew(self, aborted: RoundAborted, releases: Releases) -> bool:
-        """Say whether nothing of the series counts, and no round of it is left to be held."""
-        return not releases.done and (self._rounds == 1 or isinstance(aborted, NodesFailed))
+        """Say whether no round of the series gave anything, and none is left to be held."""
+        return self._rounds == 1 or (not releases.done and isinstance(aborted, NodesFailed))
 
     def _drop(self) -> None:
         """Forget what is kept: the sum may begin anew in the same folder."""

@@ -17,6 +17,8 @@ from urna.randomness import OsSecrets, SecretSource
 
 NOTHING = hashlib.sha256(b"urna: nothing that may be read").hexdigest()
 """Noted of a release that counts and gave no result."""
+LOST = hashlib.sha256(b"urna: begun before, and aborted when it was read back").hexdigest()
+"""Noted of a release that was begun by a process that was killed, and aborted by the next."""
 
 ValueT = TypeVar("ValueT")
 Failed = RoundUnfinished | InvalidSum
@@ -76,7 +78,8 @@ class Slot:
 
     Guarantee:
         Every round is in the ledger before it happens. A round that is aborted before
-        anything is revealed no longer counts; one that ends in any other way does. What was
+        anything is revealed no longer counts; one that ends in any other way does, and so does
+        one that was begun before (`reads_back`): what was revealed then may be kept. What was
         handed out is noted in the ledger, and its round is never released again.
 
     Assumes:
@@ -162,7 +165,8 @@ class Slot:
         Raises:
             BudgetExceeded: The ledger's cap would be passed. Nothing was released.
             LedgerError: The ledger knows that the round was released. Nothing was released now.
-            RoundAborted: Nothing was revealed, and nothing counts.
+            RoundAborted: Nothing was revealed now, and nothing counts; where it `reads_back`, the
+                round stays counted.
             RoundUnfinished: It stays counted.
             InvalidSum: What was revealed is no valid result. It stays counted.
         """
@@ -174,9 +178,11 @@ class Slot:
         try:
             value = reveal()
         except RoundAborted as aborted:
-            if not held:
+            if self.reads_back:
+                self._lose(aborted, held)
+            else:
                 self._withdraw(aborted.reason)
-            self.done -= 1
+                self.done -= 1
             raise
         except (RoundUnfinished, InvalidSum) as failed:
             entry = self._entry()
@@ -243,6 +249,13 @@ class Slot:
             self._note(digest, self.done)
             raise
         self._note(digest, self.done)
+
+    def _lose(self, aborted: RoundAborted, held: bool) -> None:
+        """Note that a round that was begun before gives nothing any more; it stays counted."""
+        entry = self._entry()
+        if held and entry is not None and entry.digest != LOST:
+            raise entry.behind(self.done - 1) from aborted  # it was released
+        self._note(LOST, self.done)
 
     def _note(self, digest: str, number: int) -> None:
         if self.ledger is not None and self.id is not None:

@@ -50,6 +50,19 @@ def releases(ledger: Ledger | None, rounds: int = 1, plan: TallyPlan = PLAN) -> 
     return Releases(plan, "a test", "Everybody saw everything", rounds=rounds, ledger=ledger)
 
 
+def taken_up(ledger: Ledger, name: str | None) -> Releases:
+    """Return a series whose first round was begun by a process that was killed."""
+    return Releases(
+        PLAN,
+        "a test",
+        "Everybody saw everything",
+        rounds=SERIES,
+        ledger=Ledger(ledger.path),
+        id=name,
+        reads_back=True,
+    )
+
+
 def add_up(plan: TallyPlan = PLAN) -> Tallied:
     ballot = np.array([1, 1] + [0] * 10)
     ballots = dict.fromkeys(range(plan.clients), to_grid(ballot, plan))
@@ -235,28 +248,19 @@ class TestSeries:
         first.release(add_up)
         (noted,) = ledger.entries()
 
-        def read_back() -> Releases:
-            return Releases(
-                PLAN,
-                "a test",
-                "Everybody saw everything",
-                rounds=SERIES,
-                ledger=Ledger(ledger.path),
-                id=first.slot.id,
-                reads_back=True,
-            )
-
         def other() -> Tallied:
             found = add_up()
             return replace(found, total=found.total + 1)
 
         kept: list[object] = []
         with pytest.raises(LedgerError, match="an older copy"):
-            read_back().release(other, kept.append)
+            taken_up(ledger, first.slot.id).release(other, kept.append)
         with pytest.raises(RoundUnfinished):
-            read_back().release(failing(RoundUnfinished), keep_failure=kept.append)
+            taken_up(ledger, first.slot.id).release(
+                failing(RoundUnfinished), keep_failure=kept.append
+            )
         with pytest.raises(InvalidSum):
-            read_back().release(spoiled, keep_failure=kept.append)
+            taken_up(ledger, first.slot.id).release(spoiled, keep_failure=kept.append)
         assert kept == []
         assert ledger.entries() == [noted]
 
@@ -279,6 +283,37 @@ class TestSeries:
                 name = held.slot.id
             assert len(kept) == 2
             assert cost(ledger) == pytest.approx(of_rounds(1))
+
+    def test_one_that_was_released_is_not_aborted_when_it_is_read_back(
+        self, ledger: Ledger
+    ) -> None:
+        first = releases(ledger, SERIES)
+        first.release(add_up)
+        (noted,) = ledger.entries()
+        with pytest.raises(LedgerError, match="were revealed"):
+            taken_up(ledger, first.slot.id).release(failing(RoundAborted))
+        assert ledger.entries() == [noted]
+
+    def test_one_that_was_begun_before_and_is_aborted_now_stays_counted(
+        self, ledger: Ledger
+    ) -> None:
+        first, kept = releases(ledger, SERIES), list[object]()
+
+        def killed(found: object) -> None:
+            kept.append(found)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            first.release(add_up, killed)
+        for _ in range(2):  # and it says the same again
+            again = taken_up(ledger, first.slot.id)
+            with pytest.raises(RoundAborted):
+                again.release(failing(RoundAborted))
+            assert again.done == 1
+            assert cost(ledger) == pytest.approx(of_rounds(1))
+        again.slot.reads_back = False
+        again.release(add_up, kept.append)
+        assert cost(ledger) == pytest.approx(of_rounds(len(kept)))
 
     def test_a_cap_that_is_passed_half_way_stops_it(self, tmp_path: Path) -> None:
         small = Ledger.open(tmp_path / "small", Budget(0.8, 1e-5))
