@@ -235,9 +235,13 @@ class Cover:
         declared = self.declared
         part = declared or self.first
         epsilon, delta = part.epsilon, part.delta
+        whole = self.cap.delta
+        if cost.slip > 0:  # what draws need is not there for anything else
+            whole *= (1 - SLIP_PART) * _BELOW**2
+            delta = min(delta, whole)
         bounds = (
             ("epsilon of what was entered first", self.first.epsilon * _BELOW, self.cap.epsilon),
-            ("delta of what was entered first", self.first.delta * _BELOW, self.cap.delta),
+            ("delta of what was entered first", self.first.delta * _BELOW, whole),
             ("the root of the sum of squares of μ of all sums", cost.mu, self.mu),
             ("epsilon of declared releases", cost.epsilon * _BELOW, epsilon),
             ("delta of declared releases", cost.delta * _BELOW, delta),

@@ -27,6 +27,7 @@ from urna.privacy import (
     SumRelease,
     gaussian_std,
 )
+from urna.privacy.calibration import sampled_delta
 from urna.privacy.cost import Cost
 
 CAP = Budget(epsilon=1.0, delta=1e-5)
@@ -168,6 +169,17 @@ def test_the_bound_that_fails_is_named(tmp_path: Path) -> None:
         wide.charge(GaussianRelease(0.1), label="too little noise")
     with pytest.raises(BudgetExceeded, match="epsilon of declared releases would be"):
         wide.charge(DeclaredRelease(1.0, 1e-9), label="declared")
+
+
+@pytest.mark.parametrize("declared", [None, CAP])
+def test_what_is_admitted_has_a_finite_epsilon(tmp_path: Path, declared: Budget | None) -> None:
+    """Draws need a little of delta: a sampled release with all of it does not fit."""
+    ledger = Ledger.open(tmp_path / "ledger", CAP, declared=declared)
+    exact = SumRelease(Sensitivity(1, 1), Fraction(9), 30)
+    with pytest.raises(BudgetExceeded, match="delta of"):
+        ledger.charge(Sampled(exact, Fraction(1, 10), CAP.delta), label="all of delta")
+    ledger.charge(Sampled(exact, Fraction(1, 10), sampled_delta(CAP)), label="all but what draws")
+    assert 0 < ledger.spent().epsilon <= CAP.epsilon
 
 
 def test_a_series_ends_where_it_was_planned_to(ledger: Ledger) -> None:
