@@ -177,6 +177,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from urna.flower import Participant, Updates, Votes
+from urna.flower.encrypted import EncryptedParty
 
 SPACE = {"C": [0.1, 1.0]}
 app = ClientApp()
@@ -202,4 +203,5 @@ def loss(candidate, data):
 
 
 Participant([Votes(loss, load), Updates(train)]).mount(app)
+EncryptedParty(lambda context: None).mount(app)
 """

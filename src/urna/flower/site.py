@@ -37,7 +37,7 @@ POLICY_KEY = "urna-policy"
 """Key of the node's configuration that names its policy file."""
 
 ON_APP = "urna_mounted"
-"""Where a ClientApp names what is mounted on it."""
+"""Where a ClientApp names what is mounted on it to answer with contributions."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ class Mounted:
     def mount(self, app: ClientApp) -> None:
         """Let a ClientApp take part. What it does already is left alone."""
         app.query(self._action)(self.handle)
-        vars(app)[ON_APP] = self
+        if self._action == ACTION:
+            vars(app)[ON_APP] = self
 
     def handle(self, message: Message, context: Context) -> Message:
         """Answer one message of a server."""
