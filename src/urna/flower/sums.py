@@ -337,7 +337,8 @@ class Sums:
             self.transcript, lost, faults = desk.end(failed)
             if isinstance(failed, RoundAborted) and releases.slot.reads_back:
                 _log.warning("a server that was killed had begun this round: it stays counted")
-            if isinstance(failed, RoundAborted) and self._starts_anew(failed, releases):
+            fruitless = not releases.done and isinstance(failed, NodesFailed)
+            if fruitless or (self._rounds == 1 and isinstance(failed, RoundAborted)):
                 self._drop()
             else:
                 self._over(releases)
@@ -350,10 +351,6 @@ class Sums:
         self.transcript, _, _ = desk.end()
         self._over(releases)
         return released
-
-    def _starts_anew(self, aborted: RoundAborted, releases: Releases) -> bool:
-        """Say whether no round of the series gave anything, and none is left to be held."""
-        return self._rounds == 1 or (not releases.done and isinstance(aborted, NodesFailed))
 
     def _drop(self) -> None:
         """Forget what is kept: the sum may begin anew in the same folder."""
