@@ -199,7 +199,7 @@ class PrivateTraining(Strategy):
                 self._keep(state, result, number)
                 if isinstance(aborted, NodesFailed) or (number == num_rounds and not state.done):
                     raise
-                _log.warning("round %d: %s Nothing of it counts.", number, aborted)
+                _log.warning("round %d: %s", number, aborted)
                 continue
             self._training = self._result(plan, state, sums, "rounds")
             self._keep(state, result, number)  # what was paid for, before it is judged
