@@ -225,9 +225,6 @@ def _optimiser(module: "nn.Module", recipe: Recipe) -> "torch.optim.Optimizer":
     )
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class BatchedObjective(_TorchModule):
     """Train a torch module with every candidate's hyperparameters at once.
